@@ -1,0 +1,18 @@
+"""RoPE-LIME: which part of my prompt made the model say that?"""
+
+from ropelime._version import __version__
+from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.explain import explain
+from ropelime.explanation import Explanation, load
+from ropelime.surrogate import load_surrogate
+
+__all__ = [
+    "Explanation",
+    "InputError",
+    "ModelError",
+    "RopeLimeError",
+    "__version__",
+    "explain",
+    "load",
+    "load_surrogate",
+]

@@ -1,0 +1,7 @@
+"""``python -m ropelime`` is the command line."""
+
+import sys
+
+from ropelime.cli import main
+
+sys.exit(main())

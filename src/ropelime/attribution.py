@@ -1,0 +1,83 @@
+"""Readings become shares: weigh them, fit them, and say how good the fit is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ropelime.kernels import Kernel, resolve_kernel
+from ropelime.passes import Floats, Passes
+from ropelime.regression import Regressor, resolve_regressor, weighted_r2
+from ropelime.strategies import describe
+from ropelime.targets import Target, resolve_target
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How readings are turned into shares.
+
+    Attributes:
+        target: What the fit explains.
+        kernel: How much each reading counts.
+        regressor: How to fit.
+    """
+
+    target: Target
+    kernel: Kernel
+    regressor: Regressor
+
+    @classmethod
+    def of(cls, target: object, kernel: object, regressor: object) -> Recipe:
+        """Resolve names, dictionaries and objects."""
+        return cls(resolve_target(target), resolve_kernel(kernel), resolve_regressor(regressor))
+
+    def describe(self) -> dict[str, Any]:
+        """The recipe as plain data, from which :meth:`of` builds it again."""
+        return {name: describe(getattr(self, name)) for name in ("target", "kernel", "regressor")}
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The share of every feature.
+
+    Attributes:
+        scores: (n,) magnitudes, at least 0, sum 1.
+        weights: (n,) signed, in the unit of the target; positive supports the output.
+        token_weights: (n, T) the same for each output token by itself.
+        r2: Weighted share of the target's variance that the fit accounts for.
+        effective: Effective number of readings under the kernel's weights.
+    """
+
+    scores: Floats
+    weights: Floats
+    token_weights: Floats
+    r2: float
+    effective: float
+
+
+def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribution:
+    """Fit the target on the masks.
+
+    Args:
+        passes: Readings, the unmasked prompt first.
+        recipe: How to fit them.
+        tokens: Whether to fit each output token too; without it ``token_weights`` has no columns.
+    """
+    target = recipe.target
+    near = recipe.kernel.weigh(passes)
+    values = target.values(passes)
+    fit = recipe.regressor.fit(passes.masks, values, near)
+    each = np.zeros((len(fit.coef), 0))
+    if tokens:
+        each = recipe.regressor.fit(passes.masks, target.token_values(passes), near).coef
+    size = np.abs(fit.coef)
+    total = size.sum()
+    return Attribution(
+        scores=size / total if total > 0 else np.full(len(size), 1 / len(size)),
+        weights=target.support * fit.coef,
+        token_weights=target.support * each,
+        r2=weighted_r2(fit, passes.masks, values, near),
+        effective=float(near.sum() ** 2 / (near**2).sum()),
+    )

@@ -1,0 +1,87 @@
+"""Which methods an experiment compares, and what its results file says about it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropelime._version import __version__
+from ropelime.bench import methods, runner
+from ropelime.bench.data import Example
+from ropelime.bench.gsmile import ChatGenerator, GSmile
+from ropelime.bench.runner import CHANCE, Extra
+from ropelime.bench.store import Store
+from ropelime.surrogate import Surrogate
+
+GSMILE = "gsmile"
+
+
+def run(
+    bench: str,
+    examples: Sequence[Example],
+    surrogate: Surrogate,
+    results: Path,
+    *,
+    context: str | None,
+    seed: int,
+    limit: int | None,
+    command: str,
+    generator: str | None = None,
+    base_url: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Run an experiment, or go on with one.
+
+    Args:
+        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"`` or ``"mmlu"``.
+        examples: Its examples.
+        surrogate: The model that reads.
+        results: The results file.
+        context: Which paragraphs the examples hold.
+        seed: Seed of all masks.
+        limit: The limit that the examples were taken under.
+        command: The command line, for the report.
+        generator: gSMILE's model at a chat endpoint; the surrogate itself if not given.
+        base_url: Address of that endpoint.
+        progress: Called with the examples done and in all.
+    """
+    compared = {
+        "hotpotqa": lambda: methods.hotpotqa(context or "gold"),
+        "sweep": methods.sweep,
+        "ablation": methods.ablation,
+        "mmlu": methods.mmlu,
+    }[bench]()
+    extras: dict[str, Extra] = {}
+    if bench == "mmlu":
+        extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
+    settings: dict[str, Any] = {
+        "bench": bench,
+        "context": context,
+        "surrogate": surrogate.describe(),
+        "generator": generator,
+        "seed": seed,
+        "limit": limit,
+        "examples": len(examples),
+        "command": command,
+        "versions": {"ropelime": __version__, "python": platform.python_version()},
+    }
+    store = Store(results, settings, [*(m.name for m in compared), CHANCE, *extras])
+    runner.run(
+        examples,
+        compared,
+        surrogate,
+        store,
+        seed=seed,
+        curves=bench == "hotpotqa",
+        extras=extras,
+        progress=progress,
+    )
+
+
+def _gsmile(surrogate: Surrogate, generator: str | None, base_url: str | None) -> GSmile:
+    from ropelime.surrogate.generation import LocalGenerator
+
+    local = LocalGenerator(surrogate)  # type: ignore[arg-type]
+    return GSmile(ChatGenerator(generator, base_url) if generator else local, local)

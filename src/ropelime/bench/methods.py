@@ -1,0 +1,185 @@
+"""The methods that are compared: each a sampler and a recipe. To add one, add a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ropelime.attribution import Recipe
+from ropelime.errors import InputError
+from ropelime.passes import Floats, Masks, Passes
+from ropelime.regression import Fit
+from ropelime.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
+from ropelime.strategies import unknown
+from ropelime.targets import Logit
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to attribute an answer.
+
+    Attributes:
+        name: What the tables call it.
+        sampler: Its masks.
+        recipe: Its target, kernel and regressor.
+        tokens_of: Another method: masks are drawn only until they cost as many tokens as that one's.
+    """
+
+    name: str
+    sampler: Sampler
+    recipe: Recipe
+    tokens_of: str | None = None
+
+
+@dataclass(frozen=True)
+class LogitPerToken:
+    """ContextCite's target as it fits it: the log-odds divided by the number of output tokens."""
+
+    name: ClassVar[str] = "logit-per-token"
+    needs_kl: ClassVar[bool] = False
+    support: ClassVar[int] = 1
+    unit: ClassVar[str] = "nats of log-odds per output token"
+
+    def values(self, passes: Passes) -> Floats:
+        """Log-odds of the output over its length."""
+        return np.asarray(Logit().values(passes) / passes.logprob.shape[1])
+
+    def token_values(self, passes: Passes) -> Floats:
+        """Log-odds of each token."""
+        return Logit().token_values(passes)
+
+
+@dataclass(frozen=True)
+class StandardisedLasso:
+    """ContextCite's fit: Lasso on masks that are scaled to unit variance, targets as they are."""
+
+    alpha: float = 0.01
+    name: ClassVar[str] = "standardised-lasso"
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Fit and undo the scaling."""
+        from sklearn.linear_model import Lasso
+
+        x = masks.astype(float)
+        spread = x.std(0)
+        spread = np.where(spread > 0, spread, 1.0)
+        solver = Lasso(alpha=self.alpha, max_iter=20_000)
+        solver.fit((x - x.mean(0)) / spread, targets, sample_weight=weights)
+        coef = np.asarray(solver.coef_, dtype=float).T / (
+            spread if targets.ndim == 1 else spread[:, None]
+        )
+        return Fit(coef, np.asarray(solver.intercept_) - x.mean(0) @ coef)
+
+
+def method(
+    name: str,
+    sampler: object,
+    target: object,
+    kernel: object,
+    regressor: object,
+    tokens_of: str | None = None,
+) -> Method:
+    """A method from names or objects."""
+    return Method(name, resolve_sampler(sampler), Recipe.of(target, kernel, regressor), tokens_of)
+
+
+def contextcite() -> Method:
+    """ContextCite's estimator: 64 masks with p = 1/2, log-odds, Lasso with alpha 0.01."""
+    return method("contextcite", "bernoulli:64", LogitPerToken(), "uniform", StandardisedLasso())
+
+
+def hotpotqa(context: str) -> list[Method]:
+    """The comparison of the paper, and the estimators of the peers beside it."""
+    methods = [
+        method("sparse-k", "sparse-k-best", "kl", "rope-rwmd", "wls"),
+        method("sparse-k, LOO's tokens", "sparse-k-best", "kl", "rope-rwmd", "wls", "leave-one-out"),
+        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+        method("leave-one-out, nll", "leave-one-out", "nll", "uniform", "wls"),
+        contextcite(),
+        method("shapley", "shapley:64", "nll", "uniform", "ridge"),
+        method("one-at-a-time", "one-at-a-time", "nll", "uniform", "ridge"),
+    ]
+    if context == "all":
+        singles = "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64"
+        methods += [
+            method("bernoulli, lasso-cv", "bernoulli:64", "nll", "uniform", "lasso-cv"),
+            method("sparse-k √M, 80", "sparse-k:sqrt:M:kept:80", "nll", "uniform", "ridge"),
+            method("sparse-k √M, 80, kernel", "sparse-k:sqrt:M:kept:80", "nll", "rope-rwmd", "ridge"),
+            method("singles + sparse-k √M", singles, "nll", "uniform", "ridge"),
+            method("singles + sparse-k √M, weak ridge", singles, "nll", "uniform", "ridge:0.2"),
+            method("singles + sparse-k √M, strong ridge", singles, "nll", "uniform", "ridge:5"),
+            method("singles + sparse-k √M, lasso-cv", singles, "nll", "uniform", "lasso-cv"),
+            method("singles + sparse-k √M, kernel", singles, "nll", "rope-rwmd", "ridge"),
+        ]
+    return methods
+
+
+def ablation() -> list[Method]:
+    """Every choice of the method against its alternatives, on masks that are read once."""
+    samplers = {
+        "sparse-k-best": "sparse-k-best",
+        "√M kept": "sparse-k:sqrt:M:kept:64",
+        "√M removed": "sparse-k:sqrt:M:removed:64",
+        "leave-one-out": "leave-one-out",
+        "one-at-a-time": "one-at-a-time",
+        "p = ½": "bernoulli:64",
+        "singles + leave-one-out": "mixed:one-at-a-time+leave-one-out",
+        "singles + √M kept": "mixed:one-at-a-time+sparse-k/sqrt/M/kept/48",
+    }
+    kernels = ["uniform", "rope-rwmd"]
+    found = [
+        method(" | ".join((name, target, kernel, regressor)), sampler, target, kernel, regressor)
+        for name, sampler in samplers.items()
+        for target in ("kl", "sqrt-kl", "nll")
+        for kernel in kernels
+        for regressor in ("wls", "ridge", "lasso")
+    ]
+    spaces = {
+        "layer 0": "rope-rwmd:0",
+        "layer ¼": "rope-rwmd:0.25",
+        "layer ¾": "rope-rwmd:0.75",
+        "last layer": "rope-rwmd:-1",
+        "hidden states": "rope-rwmd:0.5:hidden",
+        "raw phases": "rope-rwmd:0.5:key:raw",
+        "mass by tokens": "rope-rwmd:0.5:key:relative:1.0:tokens",
+        "tight": "rope-rwmd:0.5:key:relative:1.0:uniform:true",
+    }
+    found += [
+        method(
+            " | ".join((name, "kl", f"rope-rwmd, {space}", "wls")), samplers[name], "kl", kernel, "wls"
+        )
+        for space, kernel in spaces.items()
+        for name in ("sparse-k-best", "√M removed", "p = ½")
+    ]
+    return found
+
+
+def sweep() -> list[Method]:
+    """The eighteen settings of Sparse-K, otherwise as in the paper."""
+    return [method(spec, spec, "kl", "rope-rwmd", "wls") for spec in SPARSE_K_SETTINGS]
+
+
+def mmlu() -> list[Method]:
+    """Word attributions from sixty perturbations; gSMILE runs beside them."""
+    return [
+        method("rope-lime", "bernoulli:60", "kl", "rope-rwmd", "wls"),
+        method("rope-lime, sqrt-kl", "bernoulli:60", "sqrt-kl", "rope-rwmd", "ridge"),
+        method("rope-lime, nll", "bernoulli:60", "nll", "rope-rwmd", "ridge"),
+        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+    ]
+
+
+def choose(methods: Sequence[Method], names: Sequence[str] | None) -> list[Method]:
+    """Some of the methods by name, in the order of the table."""
+    known = [m.name for m in methods]
+    for name in names or ():
+        if name not in known:
+            raise unknown("method", name, known)
+    chosen = [m for m in methods if not names or m.name in names]
+    missing = {m.tokens_of for m in chosen if m.tokens_of} - {m.name for m in chosen}
+    if missing:
+        raise InputError(f"Also name the method that is compared with: {', '.join(sorted(missing))}.")
+    return chosen

@@ -1,0 +1,195 @@
+"""Runs methods over examples: every mask that any of them needs is read once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ropelime.attribution import Attribution, attribute
+from ropelime.bench.data import Example
+from ropelime.bench.methods import Method
+from ropelime.bench.store import Row, Store
+from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
+from ropelime.passes import Floats, Masks, Passes
+from ropelime.prompt import from_text
+from ropelime.rope import RopeSpace
+from ropelime.surrogate import Removal, Scorer, Surrogate
+
+CHANCE = "chance"
+# Anything that ranks features without the surrogate's readings: rows for one example.
+Extra = Callable[[Example, np.random.Generator], Row]
+
+
+def run(
+    examples: Sequence[Example],
+    methods: Sequence[Method],
+    surrogate: Surrogate,
+    store: Store,
+    *,
+    seed: int,
+    curves: bool = True,
+    extras: dict[str, Extra] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Run every example that the store does not hold yet.
+
+    Args:
+        examples: The examples.
+        methods: The methods.
+        surrogate: The model that reads.
+        store: Where the rows go.
+        seed: Seed of all masks; example i draws from (seed, i), whatever was run before.
+        curves: Whether to read the top-k drops and the insertion and deletion curves too.
+        extras: Methods of another kind, by name.
+        progress: Called with the examples done and in all.
+    """
+    for number, example in enumerate(examples):
+        if progress:
+            progress(number, len(examples))
+        if example.id in store.done:
+            continue
+        rows = list(_example(example, methods, surrogate, seed, number, curves))
+        for name, extra in (extras or {}).items():
+            rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
+        known = {
+            "example": example.id,
+            "group": example.group,
+            "features": len(example.spans),
+            "gold": int(example.gold.sum()),
+        }
+        store.add(example.id, [{**known, **row} for row in rows])
+    if progress:
+        progress(len(examples), len(examples))
+
+
+class Reader:
+    """Readings of one example, each mask read at most once."""
+
+    def __init__(self, scorer: Scorer, *, kl: bool, spaces: tuple[RopeSpace, ...]) -> None:
+        """Read nothing yet."""
+        self._scorer, self._kl, self._spaces = scorer, kl, spaces
+        self._place: dict[bytes, int] = {}
+        self._passes: Passes | None = None
+
+    def read(self, masks: Masks) -> None:
+        """Read those of the masks that have not been read."""
+        fresh = {m.tobytes(): m for m in masks if m.tobytes() not in self._place}
+        if not fresh:
+            return
+        ones = np.ones((1, masks.shape[1]), dtype=bool)
+        rows = np.concatenate([ones, np.array(list(fresh.values()))])
+        first = self._passes is None
+        # Divergences and distances are wanted of the masks that are fitted, which come first.
+        new = self._scorer.score(rows, kl=self._kl and first, spaces=self._spaces if first else ())
+        start = 0 if self._passes is None else len(self._passes.masks)
+        self._passes = new if self._passes is None else _joined(self._passes, new)
+        for offset, mask in enumerate(rows):
+            self._place.setdefault(mask.tobytes(), start + offset)
+
+    def passes(self, masks: Masks) -> Passes:
+        """The readings of some masks, the unmasked prompt first."""
+        assert self._passes is not None
+        ones = np.ones((1, masks.shape[1]), dtype=bool)
+        rows = [self._place[m.tobytes()] for m in np.concatenate([ones, masks])]
+        return self._passes.select(rows)
+
+    def logprob(self, masks: Masks) -> Floats:
+        """(N,) log-probability of the whole output under each mask."""
+        return np.asarray(self.passes(masks).logprob.sum(1)[1:])
+
+    @property
+    def seconds_per_token(self) -> float:
+        """What a token cost, all readings together."""
+        assert self._passes is not None
+        return self._passes.seconds / max(1, int(self._passes.tokens.sum()))
+
+
+def _joined(a: Passes, b: Passes) -> Passes:
+    """Readings that were made later, without divergences, behind the first ones."""
+    missing = np.full(b.logprob.shape, np.nan)
+    return Passes(
+        np.concatenate([a.masks, b.masks]),
+        np.concatenate([a.logprob, b.logprob]),
+        None if a.kl is None else np.concatenate([a.kl, missing]),
+        {s: np.concatenate([d, np.full(len(b.masks), np.nan)]) for s, d in a.distances.items()},
+        np.concatenate([a.tokens, b.tokens]),
+        a.scored + b.scored,
+        a.seconds + b.seconds,
+    )
+
+
+def _example(
+    example: Example,
+    methods: Sequence[Method],
+    surrogate: Surrogate,
+    seed: int,
+    number: int,
+    curves: bool,
+) -> list[Row]:
+    n, gold = len(example.spans), example.gold
+    scorer = surrogate.prepare(
+        from_text(example.prompt), example.spans, example.answer, removal=Removal()
+    )
+    spaces = {m.recipe.kernel.space for m in methods if m.recipe.kernel.space is not None}
+    reader = Reader(
+        scorer,
+        kl=any(m.recipe.target.needs_kl for m in methods),
+        spaces=tuple(sorted(spaces, key=repr)),
+    )
+    # Every method draws from the same generator, so settings that differ in size only share masks.
+    drawn = {
+        m.name: m.sampler.sample(n, budget=None, rng=np.random.default_rng([seed, number])).masks
+        for m in methods
+    }
+    unseen = held_out(n, np.random.default_rng([seed, number, 1]))
+    reader.read(np.concatenate([*drawn.values(), unseen]))
+    cheapest = {m.name: int(reader.passes(drawn[m.name]).tokens.sum()) for m in methods}
+
+    fits: dict[str, tuple[Attribution, Passes, float]] = {}
+    for m in methods:
+        passes = reader.passes(drawn[m.name])
+        if m.tokens_of:
+            affordable = int((np.cumsum(passes.tokens) <= cheapest[m.tokens_of]).sum())
+            passes = passes.select(list(range(max(2, affordable))))
+        start = time.perf_counter()
+        fits[m.name] = (attribute(passes, m.recipe, tokens=False), passes, time.perf_counter() - start)
+    plans = {name: plan(fitted.scores) for name, (fitted, _, _) in fits.items()} if curves else {}
+    if plans:
+        reader.read(np.concatenate([curve.masks for curve in plans.values()]))
+
+    rows: list[Row] = []
+    full = float(reader.passes(unseen).logprob[0].sum())
+    true = reader.logprob(unseen)
+    for m in methods:
+        fitted, passes, seconds = fits[m.name]
+        found = agreement(fitted.scores, gold)
+        tokens = int(passes.tokens.sum())
+        row = {"iou": found.iou, "f1": found.f1, "auroc": found.auroc}
+        row["lds"] = spearman(unseen @ fitted.weights, true)
+        if m.name in plans:
+            curve = plans[m.name]
+            row |= follow(curve, reader.logprob(curve.masks), full, passes.logprob.shape[1])
+        rows.append(
+            {
+                "method": m.name,
+                **_rounded(row),
+                "masks": len(passes.masks),
+                "tokens": tokens,
+                "seconds": round(tokens * reader.seconds_per_token + seconds, 4),
+            }
+        )
+    expected = chance(n, int(gold.sum()))
+    rows.append(
+        {
+            "method": CHANCE,
+            **_rounded({"iou": expected.iou, "f1": expected.f1, "auroc": expected.auroc}),
+        }
+    )
+    return rows
+
+
+def _rounded(figures: dict[str, float | None]) -> dict[str, Any]:
+    return {k: None if v is None else round(v, 6) for k, v in figures.items()}

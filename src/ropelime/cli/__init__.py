@@ -1,0 +1,55 @@
+"""The command line: one file for each command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ropelime._version import __version__
+from ropelime.cli import bench, demo, explain, models
+from ropelime.errors import RopeLimeError
+
+_DESCRIPTION = "Which part of my prompt made the model say that?"
+_EPILOG = """\
+exit codes: 0 done, 1 refused (the message says why), 2 wrong usage, 130 interrupted
+
+examples:
+  ropelime demo
+  ropelime explain --prompt prompt.txt --output "The answer."
+  ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="ropelime",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"ropelime {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in (explain, demo, models, bench):
+        command.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give back its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except RopeLimeError as error:
+        print(f"ropelime: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("ropelime: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone: that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
+        return 0
+    return 0

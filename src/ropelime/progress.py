@@ -1,0 +1,65 @@
+"""Progress for anything that takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from ropelime.errors import InputError
+
+Callback = Callable[[int, int], None]
+Option = Literal["auto"] | bool | Callback
+
+_PATIENCE = 1.0  # seconds before a bar appears
+
+
+def note(line: str) -> None:
+    """Say one line on standard error, where it is in nobody's way."""
+    print(line, file=sys.stderr)
+
+
+@contextmanager
+def reporting(option: Option, what: str) -> Iterator[Callback | None]:
+    """A callback that shows how far something is, or None where nobody wants to know.
+
+    Args:
+        option: ``"auto"`` shows a bar on a terminal, True shows it anywhere, False never; a function
+            is called itself with (done, total).
+        what: What is being done.
+    """
+    if callable(option):
+        yield option
+        return
+    if option not in ("auto", True, False):
+        raise InputError(f"progress must be 'auto', True, False or a function, not {option!r}.")
+    if option is False or (option == "auto" and not sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    bar = Progress(
+        *Progress.get_default_columns()[:-1],
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(what, total=None)
+    start, shown = time.monotonic(), False
+
+    def report(done: int, total: int) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - start > _PATIENCE and done < total:
+            bar.start()
+            shown = True
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        if shown:
+            bar.stop()

@@ -1,0 +1,142 @@
+"""Geometry of rotary space: planes, span means, the polar distance and the relaxed mover's distance.
+
+Every function takes NumPy arrays or torch tensors and gives back the same kind, so one text of the
+mathematics serves the tests on the CPU and the surrogate on its device. Shapes: ``D`` is the number of
+planes (all key heads side by side), ``n`` the features of the prompt, ``m`` the features kept.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Array = Any  # a numpy.ndarray or a torch.Tensor
+Pairing = Literal["half", "interleaved"]
+
+_ELEMENTS_AT_ONCE = 1 << 22  # bounds the (n, m, D) differences of phases held in memory
+
+
+@dataclass(frozen=True)
+class RopeSpace:
+    """Which embedding the distance is taken in, and how.
+
+    Attributes:
+        layer: A layer number (negative counts from the end), or a share of the depth in [0, 1).
+        space: ``"key"``, the rotated keys that attention reads, or ``"hidden"``, the hidden states
+            turned as if they were keys.
+        phase: ``"relative"`` turns every span back by the rotation of its first token, so a span
+            looks the same wherever it stands; ``"raw"`` leaves the phases as they are.
+        beta: Weight of the phases against the magnitudes.
+        mass: ``"uniform"`` or ``"tokens"``: how much a feature counts in the mean.
+        tight: Take the larger of both directions, the tighter bound on the mover's distance.
+    """
+
+    layer: int | float = 0.5
+    space: Literal["key", "hidden"] = "key"
+    phase: Literal["relative", "raw"] = "relative"
+    beta: float = 1.0
+    mass: Literal["uniform", "tokens"] = "uniform"
+    tight: bool = False
+
+
+def planes(x: Array, pairing: Pairing) -> tuple[Array, Array]:
+    """Split vectors into the two coordinates of the planes that are rotated together.
+
+    Llama, Qwen, Gemma and most others in transformers turn dimension ``k`` with ``k + d/2``
+    (``"half"``); GPT-J, GLM and Cohere turn ``2k`` with ``2k + 1`` (``"interleaved"``).
+
+    Args:
+        x: (..., d) vectors, d even.
+        pairing: Which dimensions form a plane.
+
+    Returns:
+        Two arrays of shape (..., d/2).
+    """
+    if pairing == "half":
+        half = x.shape[-1] // 2
+        return x[..., :half], x[..., half:]
+    return x[..., 0::2], x[..., 1::2]
+
+
+def turn(a: Array, b: Array, angle: Array) -> tuple[Array, Array]:
+    """Rotate the points (a, b) of each plane by ``angle`` radians."""
+    xp = _namespace(a)
+    cos, sin = xp.cos(angle), xp.sin(angle)
+    return a * cos - b * sin, a * sin + b * cos
+
+
+def span_mean(a: Array, b: Array) -> tuple[Array, Array]:
+    """Mean magnitude and circular mean phase over the tokens of one span.
+
+    Args:
+        a: (tokens, D) first coordinate of each plane.
+        b: (tokens, D) second coordinate.
+
+    Returns:
+        ``r`` (D,) and ``theta`` (D,) in (-pi, pi].
+    """
+    xp = _namespace(a)
+    r = xp.hypot(a, b)
+    safe = xp.where(r > 0, r, xp.ones_like(r))
+    return r.mean(0), xp.arctan2((b / safe).sum(0), (a / safe).sum(0))
+
+
+def wrap(angle: Array) -> Array:
+    """Bring an angle into [-pi, pi)."""
+    return (angle + math.pi) % (2 * math.pi) - math.pi
+
+
+def polar_distances(r_x: Array, theta_x: Array, r_y: Array, theta_y: Array, beta: float = 1.0) -> Array:
+    """The polar distance between every span of x and every span of y.
+
+    ``d^2 = sum_k (r_x - r_y)^2 + beta * sum_k wrap(theta_x - theta_y)^2``
+
+    Args:
+        r_x: (n, D) mean magnitudes of x.
+        theta_x: (n, D) mean phases of x.
+        r_y: (m, D) of y.
+        theta_y: (m, D) of y.
+        beta: Weight of the phases.
+
+    Returns:
+        (n, m) distances.
+    """
+    xp = _namespace(r_x)
+    rows = max(1, _ELEMENTS_AT_ONCE // max(1, r_y.shape[0] * r_y.shape[1]))
+    blocks = []
+    for at in range(0, r_x.shape[0], rows):
+        radial = r_x[at : at + rows, None, :] - r_y[None]
+        phase = wrap(theta_x[at : at + rows, None, :] - theta_y[None])
+        blocks.append((radial * radial).sum(-1) + beta * (phase * phase).sum(-1))
+    return xp.concatenate(blocks) ** 0.5
+
+
+def rwmd(distances: Array, mass_x: Array, mass_y: Array, *, tight: bool = False) -> Array:
+    """Relaxed Word Mover's Distance from a prompt to what is left of it.
+
+    Args:
+        distances: (n, m) polar distances from every feature of x to every kept feature.
+        mass_x: (n,) mass of each feature of x.
+        mass_y: (m,) mass of each kept feature.
+        tight: Take the larger of the two one-sided relaxations.
+
+    Returns:
+        A scalar; NaN where nothing is kept.
+    """
+    xp = _namespace(distances)
+    if distances.shape[1] == 0:
+        return distances.sum() * float("nan")
+    forth = (xp.amin(distances, 1) * mass_x).sum() / mass_x.sum()
+    if not tight:
+        return forth
+    back = (xp.amin(distances, 0) * mass_y).sum() / mass_y.sum()
+    return xp.maximum(forth, back)
+
+
+def _namespace(x: Array) -> Any:
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(x, torch.Tensor) else np

@@ -1,0 +1,220 @@
+"""Cut a text into the units that get switched on and off: sentences, paragraphs or words.
+
+Every function takes any string and returns spans of character offsets that tile it exactly. White
+space between two units belongs to the first of them, and leading white space to the first unit.
+
+Sentences come from three layers. Lines are read first, because a list, a table or code has no
+sentence marks to go by. Running prose then goes to ``sentencex``, which ships its abbreviation
+lists inside the wheel. Last, a few repairs mend what that splitter is known to get wrong.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import regex
+import sentencex
+
+Span = tuple[int, int]
+_WINDOW = 4096  # The splitter sees no more at a time: it is quadratic on long lines.
+_LONG = 200  # It keeps quotations and list items whole, but not if they are this long.
+_WRAPPED = 40  # A line this long that stops in mid-sentence was wrapped by an editor.
+# Languages are told apart by the Unicode names of their letters or, if Latin, by function words.
+_SCRIPTS = {"ARABIC": "ar", "CYRILLIC": "ru", "DEVANAGARI": "hi", "GREEK": "el", "TAMIL": "ta"}
+_COMMON = {
+    "en": "the of and to in is that it was he she for on are with as i you be a no do am at me",
+    "de": "der die das und ist nicht ein eine zu mit von er sie ich am im den auf wir",
+    "es": "el la los las de que y es un una en no se del con por al lo su",
+    "fr": "le la les de des et est un une il elle que dans pour pas du ce je vous au",
+    "it": "il la di che e è un una per non del della con sono gli le si",
+    "pt": "o a os as de que e é um uma não do da em com por para no na",
+}
+_CLOSE = r"""["'”’»›)\]}」』）】》〉*_~`]"""
+_OPEN = r"""["'“‘„«‹(\[{「『（【《〈¿¡*_~`]"""
+_EMOJI = r"[\p{ExtPict}\p{Emoji_Modifier}\p{RI}\u200D\uFE0F\u20E3\U000E0020-\U000E007F]"
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_FENCE = regex.compile(r"(`{3,})[^`]*$")
+_ITEM = regex.compile(r"([-*+•◦▪●]|\(?(\d{1,3}|[A-Za-z]|[ivx]{2,4})\)|\d{1,3}(\.\d{1,3})*\.)\s+\S")
+# As in Markdown, only a list that starts at 1 may interrupt a paragraph: "on page / 12. Then".
+_LATE_ITEM = regex.compile(r"(?!1\.)\d+\.\s")
+# Headings, table rows and indented code; six plain words in a row are just an indented paragraph.
+_OWN_LINE = regex.compile(r"\s*(#{1,6}\s|\|)|( {4}|\t)(?!\s*([\p{L}'’\"“-]+[,;:]? ){6})")
+_LABEL = regex.compile(r"\p{Lu}[\p{L}\p{N} _-]{0,24}:(?:\s|$)")  # A speaker or a field name.
+_LINE_DONE = regex.compile(rf"[.!?…。！？।॥؟۔]{_CLOSE}*$")
+# Two characters not to be parted. A pair shows every grapheme cluster if we also refuse the odd
+# harmless cut: after a joiner or stacking sign without partner, or between two whole flags.
+_PAIR = regex.compile(r"(?s)[\p{InSC=Virama}\p{InSC=Invisible_Stacker}\u200D].|\X")
+_CONTENT = regex.compile(r"[\p{L}\p{N}\p{So}\p{Sc}\p{Co}\p{RI}]")
+_WORD_CUT = regex.compile(
+    rf"(?w)(?:(?<!(?:^|\s)\p{{P}}*)(?={_UNSPACED})"
+    rf"|(?<={_UNSPACED}[\p{{M}}\p{{Cf}}\p{{P}}]*)(?=[^\p{{P}}\p{{M}}\p{{C}}\s]))\b"
+)
+# Ends it overlooks: marks or emoji after the stop, "…", Khmer, Tibetan, and "me." as in Maine.
+_MISSED = regex.compile(
+    rf"(?<![.!?…\[(])(?<stop>[.!?…]++)(?:(?<=…)|{_CLOSE}++|(?=\s*+{_EMOJI}))(?<emoji>\s*+{_EMOJI}++)*+"
+    rf"\s++(?={_OPEN}*+\p{{Lu}})|[។៕།༎]++\s++"
+    rf"|(?:\b(?:art|ill|me|miss|no|ok)|(?<![\w,;] )\bNo)\.\s++(?={_OPEN}*+\p{{Lu}}[\p{{Ll}}\s'’])"
+)
+# What still belongs to a sentence: marks and note numbers right after the stop, and emoji.
+_TRAILER = regex.compile(rf"((?<=\S)({_CLOSE}|\p{{No}}|\[\d+\])++(?!\w))?+(\s*+{_EMOJI}++)*+")
+# What the splitter takes for one whole with all that follows, up to its partner if it has one.
+_BINDER = regex.compile(r"""["“”„«»‘「」『』()\[\]•⁃\p{So}]|(?<!\w)['`]""")
+_OPENER = regex.compile(rf"(?<=\s){_OPEN}+$")
+_ENUMERATOR = regex.compile(r"\s*\(?(?:\d{1,3}|\p{L}|[ivxIVX]{1,5})[.)]\s*")
+# "end.Next" is two sentences, but "Node.Js", "a/b.Html?Q" and "foo.Bar()" are names.
+_TIGHT = regex.compile(
+    r"(?<=(?<![\w./:@#=&%$\\-])(?:[\p{Ll}\p{Lo}][\p{L}\p{M}'’]*\.+|[\p{L}\p{M}'’]+[!?]+))"
+    rf"(?![ºª]){_OPEN}*[\p{{Lu}}\p{{Lo}}][\p{{L}}\p{{M}}'’]*(?:[\s,.;:!?)\"]|[^\x00-\x7F]|$)"
+)
+# Where not to cut: abbreviations that its lists lack, and quotations that a sentence goes on from.
+_GLUE = regex.compile(
+    r"(?<=\b(?:Mmes?|Mlles?|Assoc)\.\s+)(?=\p{Lu})|(?<=[」』])(?=って|と(?!て|ころ|にかく))"
+    rf"|(?<=[.!?…]{_CLOSE}+\s+)(?=\p{{Ll}})"
+    r"|(?<=\b(?i:vols?|eqs?|figs|chs?|art|pag|p|approx|max|tel|eds?|resp|incl|excl|est|trans)\.\s+)"
+    r"(?=[\p{Ll}\d(])|(?<=\b(?:\p{L}\.\s?){1,4}\p{L}{1,2}\.\s+)(?=\p{Ll})"
+)
+
+
+def sentences(text: str) -> list[Span]:
+    """Cut a text into sentences, and into lines where it has lists, headings, tables or code."""
+    # The splitter wants valid Unicode and plain spaces; one for one, so that offsets stay true.
+    flat = re.sub(r"[\ud800-\udfff]", "\ufffd", re.sub(r"\s", " ", text))
+    blocks = [*_blocks(text), (len(text), False)]
+    cuts: list[int] = []
+    for (start, prose), (end, _) in pairwise(blocks):
+        cuts += [start, *(_prose_cuts(flat, start, end) if prose else ())]
+    spans: list[Span] = []
+    for begin, end in _tile(text, cuts):
+        # Marks alone say nothing: they join the sentence before, or open the first one.
+        if spans and not (_CONTENT.search(text, begin, end) and _CONTENT.search(text, *spans[-1])):
+            begin = spans.pop()[0]
+        spans.append((begin, end))
+    return spans
+
+
+def paragraphs(text: str) -> list[Span]:
+    """Cut a text at its blank lines, which may hold white space."""
+    cuts, at, after_blank = [], 0, False
+    for line in text.splitlines(keepends=True):
+        if after_blank:
+            cuts.append(at)
+        at, after_blank = at + len(line), not line.strip()
+    return _tile(text, cuts)
+
+
+def words(text: str) -> list[Span]:
+    """Cut a text at white space, and at Unicode word boundaries in scripts that use none."""
+    cuts = {match.start() for match in re.finditer(r"\S+", text)}
+    if not text.isascii():
+        cuts.update(match.start() for match in _WORD_CUT.finditer(text))
+    return _tile(text, sorted(cuts))
+
+
+def _tile(text: str, cuts: Iterable[int]) -> list[Span]:
+    """Turn rising cut offsets into spans, each moved past white space and never in a cluster."""
+    size = len(text)
+    lead = size - len(text.lstrip())
+    edges, at = [0], 0
+    for cut in cuts:
+        at = max(at, cut)
+        while at < size and text[at].isspace():
+            at += 1
+        if max(edges[-1], lead) < at < size and not _PAIR.fullmatch(text[at - 1 : at + 1]):
+            edges.append(at)
+    return list(pairwise([*edges, size])) if lead < size else []
+
+
+def _blocks(text: str) -> list[tuple[int, bool]]:
+    """Group lines into blocks: where each starts, and whether it is prose to be split further."""
+    blocks: list[tuple[int, bool]] = []
+    at, fence, kind, runs_on = 0, "", "", False
+    for line in text.splitlines(keepends=True):
+        body = line.strip()
+        if fence and body:
+            closing = body.startswith(fence) and not body.strip("`")
+            if not (closing or runs_on):
+                blocks.append((at, False))
+            fence, runs_on = "" if closing else fence, False
+        elif opening := _FENCE.match(body):
+            fence, kind, runs_on = opening[1], "line", True  # Into the first line of its code.
+            blocks.append((at, False))
+        elif body:
+            before = kind if runs_on else ""
+            item = _ITEM.match(body) and not (before == "prose" and _LATE_ITEM.match(body))
+            own_line = _OWN_LINE.match(body if before == "item" else line)  # Items may indent.
+            shape = "item" if item else "line" if own_line else "prose"
+            if not (before and shape == "prose") or _LABEL.match(body):
+                blocks.append((at, shape == "prose"))
+                kind = shape
+            # If prose has a stop here, the splitter will say whether it is only that of "Dr."
+            done = kind == "line" or (kind == "item" and _LINE_DONE.search(body))
+            runs_on = not done and len(body) >= _WRAPPED and body[-1] not in ":："
+        elif not fence:
+            runs_on = False
+        at += len(line)
+    return blocks
+
+
+def _language(sample: str) -> str:
+    """Guess a language code from the script, and from function words if that is Latin."""
+    names = [unicodedata.name(char, "").split(" ")[0] for char in sample if char.isalpha()]
+    script = max(dict.fromkeys(names), key=names.count, default="")
+    if script != "LATIN":
+        return _SCRIPTS.get(script, "en")
+    found = set(re.findall(r"\w+", sample.lower()))
+    return max(_COMMON, key=lambda code: len(found.intersection(_COMMON[code].split())))
+
+
+def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
+    """Yield where the sentences after the first begin in a block of prose."""
+    bare = _BINDER.sub(" ", flat[start:end].rstrip())
+    end = start + len(bare)
+    language = _language(bare[:400])
+    cuts = {*_split(flat, start, end, language), *_missed(flat, start, end, language)}
+    for begin, stop in pairwise([start, *sorted(cuts), end]):
+        if stop - begin > _LONG:
+            cuts.update(start + cut for cut in _split(bare, begin - start, stop - start, language))
+    # Marks that open a block have no sentence before them in it, so they go with the one after.
+    last, head = start, next((m.start() for m in _CONTENT.finditer(flat, start, end)), end)
+    for cut in sorted(cuts):
+        if opener := _OPENER.search(flat, max(last, cut - 8), cut):
+            cut -= len(opener[0])
+        elif _ENUMERATOR.fullmatch(flat, last, cut) or _GLUE.match(flat, cut, end):
+            continue
+        elif trailer := _TRAILER.match(flat, cut, end)[0]:
+            cut += len(trailer)
+        elif flat[cut - 1] in ".!?" and not _TIGHT.match(flat, cut, end):
+            continue
+        if max(last, head) < cut < end:
+            yield cut
+            last = cut
+
+
+def _split(flat: str, start: int, end: int, language: str) -> Iterator[int]:
+    """Yield where the splitter starts a sentence, found again in the text in case it edits it."""
+    while start < end:
+        stop = min(end, start + _WINDOW)
+        # What a window cuts off may be half a quotation, so its last quarter is not to be trusted.
+        edge = end if stop == end else stop - _WINDOW // 4
+        begins, at, half = [start], start, start + _WINDOW // 2
+        for piece in map(str.strip, sentencex.segment(language, flat[start:stop])):
+            begin = flat.find(piece, at, stop)
+            if piece and at <= begin <= edge:
+                begins.append(begin)
+                at = begin + len(piece)
+        yield from begins[2:]
+        seam = begins[-1] if begins[-1] >= half else flat.rfind(" ", half, edge) + 1 or edge
+        start = end if stop == end else seam
+
+
+def _missed(flat: str, start: int, end: int, language: str) -> Iterator[int]:
+    """Yield sentence starts that the splitter overlooks."""
+    for match in _MISSED.finditer(flat, start, end):
+        if match["stop"] == "." and not match["emoji"]:
+            # Ask again without the closing marks, which hide from it whether this is "Inc."
+            word = regex.search(r"[\w.]*$", flat[max(start, match.start() - 24) : match.start()])[0]
+            probe = f"It {word}. {flat[match.end() : match.end() + 24]}"
+            if "".join(sentencex.segment(language, probe)[:1]).strip() != f"It {word}.":
+                continue
+        yield match.end()

@@ -1,0 +1,81 @@
+"""One resolver for every stage that comes in several kinds.
+
+A strategy is a frozen dataclass with a class attribute ``name``. Callers give it as an object, as a
+name (``"ridge"``), as a name with its parameters in order (``"sparse-k:2sqrt:16k"``), or as the
+dictionary that :func:`describe` writes into an explanation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from ropelime.errors import InputError
+
+T = TypeVar("T")
+
+
+def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(given).split(":")[0], names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return InputError(f"Unknown {kind} {given!r}.{hint} Known: {', '.join(names)}.")
+
+
+def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, method: str) -> T:
+    """Turn a name, a dictionary or an object into a strategy.
+
+    Args:
+        kind: What is being resolved, for the error message ("sampler", "kernel", ...).
+        spec: The name, dictionary or object that the caller gave.
+        registry: The known strategies by name.
+        method: The method that an object must have to be accepted as one.
+    """
+    if isinstance(spec, str):
+        name, *arguments = spec.split(":")
+        if name not in registry:
+            raise unknown(kind, spec, registry)
+        return _build(kind, spec, registry[name], [_literal(a) for a in arguments], {})
+    if isinstance(spec, Mapping):
+        parameters = dict(spec)
+        name = parameters.pop("name", None)
+        if name not in registry:
+            raise unknown(kind, name, registry)
+        return _build(kind, spec, registry[name], [], parameters)
+    if isinstance(spec, type) or not callable(getattr(spec, method, None)):
+        raise InputError(
+            f"{kind} must be a name or an object with a method {method}(), not {spec!r}. "
+            f"Known names: {', '.join(sorted(registry))}."
+        )
+    return spec  # type: ignore[return-value]
+
+
+def describe(strategy: object) -> dict[str, Any]:
+    """The strategy as plain data, from which :func:`resolve` builds it again."""
+    name = getattr(strategy, "name", type(strategy).__name__)
+    if not dataclasses.is_dataclass(strategy) or isinstance(strategy, type):
+        return {"name": name}
+    return {"name": name, **dataclasses.asdict(strategy)}
+
+
+def _build(
+    kind: str, spec: object, cls: type[T], arguments: list[Any], parameters: dict[str, Any]
+) -> T:
+    try:
+        return cls(*arguments, **parameters)
+    except TypeError as error:
+        fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        takes = ", ".join(fields) if fields else "no parameters"
+        raise InputError(f"Cannot read {kind} {spec!r}: {error}. It takes {takes}.") from None
+
+
+def _literal(text: str) -> Any:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)

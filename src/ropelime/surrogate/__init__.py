@@ -1,0 +1,108 @@
+"""Surrogates: open models that read a fixed answer under masked prompts.
+
+Importing this package does not import torch; loading a model does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from ropelime.errors import InputError
+from ropelime.surrogate import models
+from ropelime.surrogate.base import FunctionSurrogate, Removal, Scorer, Surrogate
+
+__all__ = [
+    "FunctionSurrogate",
+    "Removal",
+    "Scorer",
+    "Surrogate",
+    "load_surrogate",
+    "resolve_surrogate",
+]
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
+    """A surrogate by name or path, as a function of masks, or as an object."""
+    if isinstance(spec, str):
+        return load_surrogate(spec, say=say)
+    if isinstance(spec, Surrogate):
+        return spec
+    if callable(spec):
+        return FunctionSurrogate(spec)
+    raise InputError(
+        f"surrogate must be a name, a path, a function of masks or an object with prepare() and "
+        f"describe(), not {type(spec).__name__}. See `ropelime models` for names."
+    )
+
+
+def load_surrogate(
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Surrogate:
+    """Load a model once; the next call with the same arguments gives back the same one.
+
+    Args:
+        name: ``"smollm2"`` (embedded), another short name, a directory, a ``.gguf`` file or a hub id.
+        device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given.
+        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
+        say: Called with a line for each step that takes a while.
+    """
+    if dtype is not None and dtype not in _DTYPES:
+        raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
+    folder, gguf = models.locate(name, say=say)
+    return _loaded(name, folder, gguf, device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _loaded(
+    name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
+) -> Surrogate:
+    from ropelime.surrogate.local import LocalSurrogate
+
+    device = device or _best_device()
+    _check_device(device)
+    dtype = dtype or _best_dtype(device)
+    model, tokenizer = models.load_files(folder, gguf, dtype=dtype, device=device)
+    return LocalSurrogate(model, tokenizer, name=name)
+
+
+def _best_device() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        first = str(error).strip().split("\n")[0][:200]
+        raise InputError(
+            f"Device {device!r} cannot be used on this machine: {first}. Known: cpu, cuda, mps; leave "
+            "it out for the best that is there."
+        ) from None
+
+
+def _best_dtype(device: str) -> str:
+    """bfloat16 where the chip multiplies it faster than float32, else float32."""
+    import torch
+
+    if device.startswith("cuda"):
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+    probes: list[Any] = [
+        getattr(torch.cpu, name, None)
+        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    ]
+    fast = device == "cpu" and any(probe is not None and probe() for probe in probes)
+    return "bfloat16" if fast else "float32"

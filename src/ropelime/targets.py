@@ -1,0 +1,124 @@
+"""What the regression explains: how far a masked prompt moves the answer, relative to the full one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ropelime.errors import ModelError
+from ropelime.passes import Floats, Passes
+from ropelime.strategies import resolve
+
+
+class Target(Protocol):
+    """Turns readings into regression targets."""
+
+    needs_kl: ClassVar[bool]
+    support: ClassVar[int]
+    unit: ClassVar[str]
+
+    def values(self, passes: Passes) -> Floats:
+        """(N,) one value for each mask; the unmasked prompt (row 0) has zero."""
+        ...
+
+    def token_values(self, passes: Passes) -> Floats:
+        """(N, T) the same for each output token by itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class KL:
+    """Divergence from the unmasked prediction, mean over the output positions: the paper's target."""
+
+    name: ClassVar[str] = "kl"
+    needs_kl: ClassVar[bool] = True
+    support: ClassVar[int] = -1  # keeping a supporting feature lowers the value
+    unit: ClassVar[str] = "nats per output token"
+
+    def values(self, passes: Passes) -> Floats:
+        """Mean over tokens."""
+        return np.asarray(_kl(passes).mean(1))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """The divergence at each position."""
+        return _kl(passes)
+
+
+@dataclass(frozen=True)
+class SqrtKL:
+    """Square root of the divergence: a distance, less ruled by the few largest readings."""
+
+    name: ClassVar[str] = "sqrt-kl"
+    needs_kl: ClassVar[bool] = True
+    support: ClassVar[int] = -1
+    unit: ClassVar[str] = "square root of nats per output token"
+
+    def values(self, passes: Passes) -> Floats:
+        """Root of the mean over tokens."""
+        return np.asarray(np.sqrt(_kl(passes).mean(1)))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """Root of the divergence at each position."""
+        return np.sqrt(_kl(passes))
+
+
+@dataclass(frozen=True)
+class NLL:
+    """Drop of the log-probability of the output, summed over its tokens."""
+
+    name: ClassVar[str] = "nll"
+    needs_kl: ClassVar[bool] = False
+    support: ClassVar[int] = -1
+    unit: ClassVar[str] = "nats"
+
+    def values(self, passes: Passes) -> Floats:
+        """Sum over tokens."""
+        return np.asarray(self.token_values(passes).sum(1))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """The drop at each token."""
+        return passes.logprob[:1] - passes.logprob
+
+
+@dataclass(frozen=True)
+class Logit:
+    """Log-odds of the output as a whole, relative to the unmasked prompt: ContextCite's target."""
+
+    name: ClassVar[str] = "logit"
+    needs_kl: ClassVar[bool] = False
+    support: ClassVar[int] = 1
+    unit: ClassVar[str] = "nats of log-odds"
+
+    def values(self, passes: Passes) -> Floats:
+        """Log-odds of the product of the token probabilities."""
+        odds = _log_odds(passes.logprob.sum(1))
+        return np.asarray(odds - odds[0])
+
+    def token_values(self, passes: Passes) -> Floats:
+        """Log-odds of each token."""
+        odds = _log_odds(passes.logprob)
+        return odds - odds[:1]
+
+
+TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, NLL, Logit)}
+
+
+def resolve_target(spec: object) -> Target:
+    """A target by name or as an object."""
+    return resolve("target", spec, TARGETS, method="values")
+
+
+def _kl(passes: Passes) -> Floats:
+    if passes.kl is None:
+        raise ModelError(
+            "This surrogate gives the probabilities of the output only, and divergence needs those of "
+            "the whole vocabulary. Use target='nll' or 'logit' with it."
+        )
+    return np.maximum(passes.kl, 0.0)  # rounding can leave a divergence a hair under zero
+
+
+def _log_odds(logprob: Floats) -> Floats:
+    certain = np.minimum(logprob, -1e-9)  # a probability of exactly one has no finite odds
+    return np.asarray(certain - np.log(-np.expm1(certain)))

@@ -1,0 +1,1 @@
+"""Views: they read an explanation and compute nothing."""

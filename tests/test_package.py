@@ -1,0 +1,133 @@
+"""The house: what is exported, what an import costs, and which way imports point."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ropelime
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "ropelime"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# Data goes one way: a module may import those before it, and none beside or after it.
+ORDER = [
+    ["_version"],
+    ["errors"],
+    ["strategies"],
+    ["prompt"],
+    ["segment"],
+    ["features"],
+    ["rope"],
+    ["passes"],
+    ["samplers"],
+    ["kernels", "targets", "regression"],
+    ["attribution"],
+    ["explanation"],
+]
+BEFORE = {name: {m for row in ORDER[:i] for m in row} for i, row in enumerate(ORDER) for name in row}
+METHOD = {name for row in ORDER for name in row}
+MAY_IMPORT = {
+    **BEFORE,
+    "example": set[str](),
+    "progress": {"errors"},
+    "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
+    "explain": METHOD | {"progress", "surrogate"},
+    "views": {"views", "explanation"},
+}
+
+
+def part(file: Path) -> str:
+    """The module of the package, or the folder in it, that a file belongs to."""
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(file: Path) -> set[str]:
+    """Every absolute module name that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute here"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def parts_imported(file: Path) -> set[str]:
+    """The parts of this package that a file imports."""
+    known = {part(f) for f in FILES}
+    names = (name.split(".") for name in imported(file))
+    return {name[1] for name in names if name[0] == "ropelime" and len(name) > 1} & known
+
+
+def shown(file: Path) -> str:
+    return str(file.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if part(f) in MAY_IMPORT], ids=shown)
+def test_imports_point_one_way(file: Path) -> None:
+    assert parts_imported(file) <= MAY_IMPORT[part(file)]
+
+
+def test_the_rule_covers_the_whole_method() -> None:
+    assert {part(f) for f in FILES} >= set(MAY_IMPORT)
+    assert "features" in parts_imported(SOURCE / "surrogate" / "base.py"), "the rule sees imports"
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if part(f) not in ("cli", "bench", "__main__")], ids=shown
+)
+def test_only_they_import_the_command_line_and_the_benchmarks(file: Path) -> None:
+    assert not parts_imported(file) & {"cli", "bench"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if part(f) != "surrogate"], ids=shown)
+def test_only_surrogates_import_torch(file: Path) -> None:
+    assert not {name for name in imported(file) if name.split(".")[0] == "torch"}
+
+
+def test_importing_it_is_light() -> None:
+    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich"}
+    code = f"import sys, ropelime; print(*({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+    assert done.stderr == ""
+
+
+def test_exports() -> None:
+    modules = {part(f) for f in FILES}
+    public = {name for name in vars(ropelime) if not name.startswith("_")}
+    assert public - modules == set(ropelime.__all__) - {"__version__", "explain"}
+    assert sorted(ropelime.__all__) == ropelime.__all__
+    assert callable(ropelime.explain), "the function and not the module of the same name"
+    assert set(ropelime.__all__) == {
+        "Explanation",
+        "InputError",
+        "ModelError",
+        "RopeLimeError",
+        "__version__",
+        "explain",
+        "load",
+        "load_surrogate",
+    }
+
+
+def test_errors_can_be_caught_by_what_they_mean() -> None:
+    assert issubclass(ropelime.InputError, ValueError)
+    assert issubclass(ropelime.ModelError, RuntimeError)
+    for error in (ropelime.InputError, ropelime.ModelError):
+        assert issubclass(error, ropelime.RopeLimeError)
+
+
+def test_the_version_is_the_newest_of_the_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\d+\.\d+\.\d+\S*)", text, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == ropelime.__version__

@@ -1,0 +1,80 @@
+"""One contract for every target, and known values of each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropelime.errors import InputError, ModelError
+from ropelime.passes import Floats
+from ropelime.targets import KL, NLL, TARGETS, Logit, SqrtKL, resolve_target
+from toy import readings
+
+MASKS = [[1, 1], [1, 0], [0, 0]]
+
+
+def log(*rows: list[float]) -> Floats:
+    return np.asarray(np.log(rows))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=40, deadline=None)
+@given(tokens=st.integers(1, 5), seed=st.integers(0, 999), certain=st.booleans())
+def test_contract(name: str, tokens: int, seed: int, certain: bool) -> None:
+    rng = np.random.default_rng(seed)
+    kl = np.vstack([np.zeros(tokens), rng.exponential(size=(2, tokens)) - 1e-7])
+    logprob = np.zeros((3, tokens)) if certain else -rng.exponential(5, size=(3, tokens))
+    passes, target = readings(MASKS, logprob, kl), resolve_target(name)
+    assert target.values(passes).shape == (3,)
+    assert target.token_values(passes).shape == (3, tokens)
+    assert np.isfinite(target.values(passes)).all()
+    assert np.isfinite(target.token_values(passes)).all()
+    assert target.values(passes)[0] == 0, "row 0 is the unmasked prompt"
+    assert not target.token_values(passes)[0].any()
+    assert target.unit
+
+
+def test_kl_is_the_mean_over_tokens() -> None:
+    passes = readings(MASKS, kl=np.array([[0, 0], [1, 3], [4, -1e-9]]))
+    assert KL().values(passes).tolist() == [0, 2, 2]
+    assert KL().token_values(passes).tolist() == [[0, 0], [1, 3], [4, 0]]
+
+
+def test_sqrt_kl_is_its_root() -> None:
+    passes = readings(MASKS, kl=[[0, 0], [1, 7], [18, 0]])
+    assert SqrtKL().values(passes).tolist() == [0, 2, 3]
+
+
+def test_nll_is_the_drop_of_the_log_probability_in_nats() -> None:
+    passes = readings(MASKS, log([0.5, 0.8], [0.25, 0.8], [0.5, 0.1]))
+    assert np.allclose(NLL().values(passes), [0, math.log(2), math.log(8)])
+    assert np.allclose(NLL().token_values(passes).sum(1), NLL().values(passes))
+
+
+def test_logit_is_the_log_odds_of_the_whole_output() -> None:
+    passes = readings(MASKS, log([0.5, 0.5], [0.5, 1.0], [0.1, 1.0]))  # odds 1/3, 1, 1/9
+    assert np.allclose(Logit().values(passes), [0, math.log(3), -math.log(3)])
+    tokens = Logit().token_values(readings(MASKS, log([0.5], [0.8], [0.2])))  # odds 1, 4, 1/4
+    assert np.allclose(tokens[:, 0], [0, math.log(4), -math.log(4)])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_worse_reading_has_the_opposite_sign_of_support(name: str) -> None:
+    passes = readings(MASKS, log([0.9], [0.5], [0.1]), kl=np.array([[0], [0.5], [2]]))
+    target = resolve_target(name)
+    assert np.all(np.diff(target.support * target.values(passes)) < 0)
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if resolve_target(name).needs_kl])
+def test_a_surrogate_without_divergences_is_told_what_it_can_use(name: str) -> None:
+    with pytest.raises(ModelError, match="target='nll' or 'logit'"):
+        resolve_target(name).values(readings(MASKS))
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(InputError, match="Did you mean 'sqrt-kl'"):
+        resolve_target("sqrtkl")

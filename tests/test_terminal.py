@@ -1,0 +1,88 @@
+"""The terminal view: what it says, and that no text can act on the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ropelime import Explanation
+from ropelime.views.terminal import show
+from toy import additive, toy
+
+
+def shown(explanation: Explanation, *, top: int = 5, colour: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=100, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    show(explanation, top=top, console=console)
+    return file.getvalue()
+
+
+def words(*texts: str) -> Explanation:
+    """An explanation over the given texts as features."""
+    spans, prompt = [], ""
+    for text in texts:
+        spans.append((len(prompt), len(prompt) + len(text)))
+        prompt += text + "\n"
+    coef = [float(len(texts) - i) for i in range(len(texts))]
+    return toy(prompt, features=spans, surrogate=additive(coef, -20))
+
+
+def test_it_shows_the_prompt_the_answer_and_the_ranking() -> None:
+    text = shown(toy(sampler="exhaustive"), top=3)
+    assert "red green blue black white" in text
+    assert "yes it is" in text
+    ranked = [line for line in text.splitlines() if "█" in line]
+    assert [line.split()[-1] for line in ranked] == ["red", "black", "white"]
+    assert [line.split()[1] for line in ranked] == ["43%", "34%", "14%"]
+    assert ["+█" in line for line in ranked] == [True, True, False]
+    assert "function read 33 masked prompts" in text
+    assert "R² 1.00" in text
+
+
+def test_no_colour_codes_off_a_terminal() -> None:
+    assert "\x1b" not in shown(toy())
+    assert "\x1b[" in shown(toy(), colour=True)
+
+
+def test_supporting_and_opposing_features_have_different_colours() -> None:
+    # Blue for "red", the largest support; orange for "white", which opposes by a third of it.
+    text = shown(toy(), colour=True)
+    assert "48;2;8;81;156" in text.split("red")[0]
+    assert "48;2;225;171;138" in text.split("white")[0]
+
+
+def test_warnings_are_shown() -> None:
+    assert "! The output hardly depends" in shown(toy(surrogate=additive([0.0] * 5)))
+
+
+def test_the_explained_span_is_marked() -> None:
+    assert "\x1b[7myes\x1b[0m it is" in shown(toy().for_output(0, 3), colour=True)
+
+
+@pytest.mark.parametrize("text", ["[bold]x[/bold]", "[/red]", "[link=http://a]b", ":smile:", "\\[x]"])
+def test_markup_in_the_text_is_text(text: str) -> None:
+    view = shown(words(text, "other"))
+    assert view.count(text) == 2, "in the prompt and in the ranking"
+
+
+@pytest.mark.parametrize("code", ["\x1b[31m", "\x1b]0;title\x07", "\x08", "\x9b2J", "\u202e", "\r"])
+def test_control_characters_do_not_reach_the_terminal(code: str) -> None:
+    e = words(f"a{code}b", "other")
+    answer = toy(output=f"one{code}two three")
+    for view in (shown(e), shown(answer), shown(answer.for_output(0, 5))):
+        assert code[0] not in view
+        assert "\N{REPLACEMENT CHARACTER}" in view
+
+
+@pytest.mark.parametrize("text", ["«\xa0oui\u202f!\xa0»", "日本\u3000語", "👩‍🚀", "می‌خواهم", "naïve"])
+def test_ordinary_text_of_any_script_is_shown_as_it_is(text: str) -> None:
+    assert text in shown(words(text, "other"))
+
+
+def test_a_top_of_none_or_of_more_than_there_are() -> None:
+    assert "█" not in shown(toy(), top=0)
+    assert shown(toy(), top=99).count("the 5 largest shares") == 1

@@ -1,0 +1,57 @@
+"""Toys that several tests share: a surrogate with known coefficients, and readings by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ropelime import Explanation, explain
+from ropelime.passes import Floats, Masks, Passes
+
+PROMPT = "red green blue black white"  # five words
+OUTPUT = "yes it is"  # nine characters, three tokens of three
+# How much each word adds to the log-probability of each output token, in nats.
+COEF = np.array([[1.0, 0.5, 0.0], [-0.4, 0.0, 0.1], [0.0, 0.0, 0.0], [0.2, 0.3, 0.7], [0.1, -0.6, 0.0]])
+
+
+def additive(coef: npt.ArrayLike = COEF, base: float = -3.0) -> Callable[[Masks], Floats]:
+    """A surrogate that is ``base`` plus the coefficients of the features that are kept."""
+    known = np.asarray(coef, dtype=float)
+    return lambda masks: np.asarray(base + masks @ known)
+
+
+def toy(prompt: str = PROMPT, output: str = OUTPUT, **options: Any) -> Explanation:
+    """Explain the toy prompt by the toy surrogate."""
+    chosen: dict[str, Any] = {
+        "features": "word",
+        "surrogate": additive(),
+        "sampler": "leave-one-out",
+        "target": "nll",
+        "kernel": "uniform",
+        "regressor": "wls",
+        "progress": False,
+    }
+    return explain(prompt, output, **{**chosen, **options})
+
+
+def readings(
+    masks: npt.ArrayLike,
+    logprob: npt.ArrayLike | None = None,
+    kl: npt.ArrayLike | None = None,
+    **fields: Any,
+) -> Passes:
+    """Passes with the given arrays; zeros where nothing is said."""
+    kept = np.asarray(masks, dtype=bool)
+    read = np.zeros((len(kept), 1)) if logprob is None else np.asarray(logprob, dtype=float)
+    return Passes(
+        masks=kept,
+        logprob=read,
+        kl=None if kl is None else np.asarray(kl, dtype=float),
+        distances=fields.get("distances", {}),
+        tokens=kept.sum(1),
+        scored=int(kept.sum()),
+        seconds=0.0,
+    )
