@@ -79,7 +79,6 @@ def test_diagnostics_and_cost() -> None:
         ({"surrogate": additive(base=-20)}, "very unlikely even with the whole prompt"),
         ({"surrogate": additive(-COEF, -1)}, "no less likely without any feature"),
         ({"sampler": "bernoulli", "budget": 3}, "4 readings for 5 features"),
-        ({"sampler": "leave-one-out", "budget": 3}, "the budget allowed 3"),
         ({"sampler": "exhaustive", "kernel": "cosine:0.01"}, "The kernel leaves about 1.0 of 32"),
         ({"sampler": "exhaustive", "surrogate": lambda z: z.sum(1) % 2 - 3.0}, "accounts for only"),
     ],
@@ -89,7 +88,13 @@ def test_warnings(options: dict[str, Any], warning: str) -> None:
 
 
 def test_a_good_explanation_has_no_warnings() -> None:
-    assert toy(sampler="exhaustive").diagnostics.warnings == ()
+    found = toy(sampler="exhaustive").diagnostics
+    assert (found.notes, found.warnings) == ((), ())
+
+
+def test_what_was_done_differently_is_noted() -> None:
+    (note,) = toy(sampler="leave-one-out", budget=3).diagnostics.notes
+    assert "the budget allowed 3" in note
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

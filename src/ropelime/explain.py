@@ -124,7 +124,6 @@ def explain(
         "removal": str(removed),
         "budget": budget,
         "seed": seed,
-        "sampler_note": drawn.note,
     }
     return build(
         asked,
@@ -137,6 +136,7 @@ def explain(
         span=(0, len(answer)),
         cost=Cost(len(masks), passes.scored, time.perf_counter() - start),
         asked=drawn.asked,
+        notes=(drawn.note,) if drawn.note else (),
     )
 
 

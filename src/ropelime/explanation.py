@@ -66,6 +66,7 @@ class Diagnostics:
         logprob_none: The same with none of them.
         masks_asked: Distinct masks that the sampler was to draw.
         masks_got: Distinct masks that it drew.
+        notes: What was done differently from what was asked, and why.
         warnings: When not to trust it, in plain words.
     """
 
@@ -75,6 +76,7 @@ class Diagnostics:
     logprob_none: float
     masks_asked: int
     masks_got: int
+    notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -170,6 +172,7 @@ class Explanation:
             span=(start, end),
             cost=self.cost,
             asked=self.diagnostics.masks_asked,
+            notes=self.diagnostics.notes,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -256,6 +259,7 @@ def build(
     span: Span,
     cost: Cost,
     asked: int,
+    notes: tuple[str, ...] = (),
 ) -> Explanation:
     """Fit the readings and say how far the result can be trusted.
 
@@ -270,6 +274,7 @@ def build(
         span: The part of the output that is explained.
         cost: What the readings cost.
         asked: How many masks the sampler was to draw.
+        notes: What was done differently from what was asked.
     """
     used = passes.select(np.delete(np.arange(len(passes.masks)), 1))
     fitted = attribute(used, recipe)
@@ -281,7 +286,8 @@ def build(
         logprob_none=none,
         masks_asked=asked,
         masks_got=len(used.masks) - 1,
-        warnings=tuple(_warnings(passes, fitted, config.get("sampler_note", ""))),
+        notes=notes,
+        warnings=tuple(_warnings(passes, fitted)),
     )
     return Explanation(
         prompt=prompt,
@@ -329,8 +335,8 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _warnings(passes: Passes, fitted: Attribution, note: str) -> list[str]:
-    found = [note] if note else []
+def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
+    found: list[str] = []
     full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
     rows, features = len(passes.masks) - 1, passes.masks.shape[1]
     if full < _SURPRISED:
@@ -390,6 +396,7 @@ def _finite(entry: dict[str, Any]) -> dict[str, Any]:
 def _read(data: Mapping[str, Any]) -> Explanation:
     read, diagnostics = data["passes"], data["diagnostics"]
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
+    figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
     passes = Passes(
         masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
         logprob=_unpack(read["logprob"]),
@@ -416,7 +423,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         span=(int(data["span"][0]), int(data["span"][1])),
         passes=passes,
         cost=Cost(int(data["cost"]["passes"]), int(data["cost"]["tokens"])),
-        diagnostics=Diagnostics(**{**figures, "warnings": tuple(diagnostics["warnings"])}),
+        diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
     )
     n, tokens = len(explanation.features), len(explanation.output_spans)

@@ -40,6 +40,8 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
         _ranking(explanation, top),
         Text(_plain(_summary(explanation)), style="dim"),
     ]
+    for note in explanation.diagnostics.notes:
+        blocks.append(Text(note, style="dim"))
     for warning in explanation.diagnostics.warnings:
         blocks.append(Padding(Text(_plain(f"! {warning}"), style="yellow"), (0, 0, 0, 0)))
     return Group(*blocks)
