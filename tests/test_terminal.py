@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ropelime import Explanation
-from ropelime.views.terminal import show
+from ropelime.views.terminal import show, to_svg
 from toy import additive, toy
 
 
@@ -86,3 +86,11 @@ def test_ordinary_text_of_any_script_is_shown_as_it_is(text: str) -> None:
 def test_a_top_of_none_or_of_more_than_there_are() -> None:
     assert "█" not in shown(toy(), top=0)
     assert shown(toy(), top=99).count("the 5 largest shares") == 1
+
+
+def test_the_picture_is_the_same_each_time_and_holds_the_prompt() -> None:
+    e = toy()
+    picture = to_svg(e)
+    assert picture == to_svg(e)
+    assert picture.startswith("<svg")
+    assert "answer" in picture

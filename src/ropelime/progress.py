@@ -21,6 +21,24 @@ def note(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+def lines(what: str, every: float = 30.0) -> Callback:
+    """A callback that notes how far something is and how long it will take, for logs."""
+    start = shown = time.monotonic()
+    first: int | None = None
+
+    def report(done: int, total: int) -> None:
+        nonlocal shown, first
+        first = done if first is None else first
+        now = time.monotonic()
+        if now - shown < every or done <= first:
+            return
+        shown = now
+        left = (now - start) / (done - first) * (total - done)
+        note(f"{what}: {done} of {total}, about {left / 60:.0f} min left")
+
+    return report
+
+
 @contextmanager
 def reporting(option: Option, what: str) -> Iterator[Callback | None]:
     """A callback that shows how far something is, or None where nobody wants to know.

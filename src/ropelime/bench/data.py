@@ -63,6 +63,8 @@ def hotpotqa(
         if len(entry["context"]) != 10:
             continue
         example = _hotpot_example(entry, context)
+        if example is None:
+            continue
         if context == "gold":
             if not sizes[example.group]:
                 continue
@@ -71,7 +73,7 @@ def hotpotqa(
             break
         found.append(example)
     if not found:
-        raise InputError("The data holds no example with ten paragraphs.")
+        raise _foreign(path, "examples with ten paragraphs, of which some hold supporting facts")
     return found
 
 
@@ -134,15 +136,21 @@ def _hotpot_entries(path: Path | None) -> Iterable[dict[str, Any]]:
     except json.JSONDecodeError as error:
         raise _foreign(path, f"a JSON list of HotpotQA examples ({error})") from None
     needed = {"_id", "question", "answer", "context", "supporting_facts"}
-    if not isinstance(entries, list) or not entries or not needed <= set(entries[0]):
+    if not isinstance(entries, list) or not all(
+        isinstance(e, dict) and needed <= set(e) for e in entries
+    ):
         raise _foreign(path, f"a JSON list of examples with {', '.join(sorted(needed))}")
     yield from entries
 
 
-def _hotpot_example(entry: dict[str, Any], context: str) -> Example:
+def _hotpot_example(entry: dict[str, Any], context: str) -> Example | None:
+    """The example; None where fewer than two sentences are left to rank."""
     facts = {(title, int(number)) for title, number in entry["supporting_facts"]}
     titles = {title for title, _ in facts}
     chosen = [p for p in entry["context"] if context == "all" or p[0] in titles]
+    chosen = [p for p in chosen if "".join(p[1]).strip()]
+    if not chosen:
+        return None
     prompt = from_context(["".join(sentences) for _, sentences in chosen], entry["question"])
     spans: list[Span] = []
     gold: list[bool] = []
@@ -157,6 +165,8 @@ def _hotpot_example(entry: dict[str, Any], context: str) -> Example:
                 spans[-1] = (spans[-1][0], len(prompt.text[:end].rstrip()))
                 gold[-1] = gold[-1] or is_gold
             at = end
+    if len(spans) < 2:
+        return None
     group = bucket(len(spans)) if context == "gold" else "all"
     return Example(str(entry["_id"]), group, prompt.text, tuple(spans), np.array(gold), entry["answer"])
 
@@ -165,9 +175,13 @@ def _mmlu_rows(path: Path | None) -> list[list[str]]:
     if path is None:
         rows = _from_hub(MMLU_SOURCE, "miscellaneous", "test")
         return [[r["question"], *r["choices"], "ABCD"[r["answer"]]] for r in rows]
-    table = [row for row in csv.reader(io.StringIO(_read(path))) if row]
-    if not table or any(len(row) != 6 or row[5] not in "ABCD" for row in table):
-        raise _foreign(path, "a CSV of question, four choices and a letter")
+    expected = "a CSV of question, four choices and a letter"
+    try:
+        table = [row for row in csv.reader(io.StringIO(_read(path))) if row]
+    except csv.Error as error:
+        raise _foreign(path, f"{expected} ({error})") from None
+    if not table or any(len(row) != 6 or row[5] not in ("A", "B", "C", "D") for row in table):
+        raise _foreign(path, expected)
     return table
 
 

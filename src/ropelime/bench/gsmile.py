@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ropelime.bench.data import Example
-from ropelime.errors import InputError
+from ropelime.errors import InputError, ModelError
 from ropelime.evaluation import agreement
 from ropelime.passes import Floats, Masks
 from ropelime.regression import WLS
@@ -58,20 +58,27 @@ class ChatGenerator:
     def answer(self, prompts: Sequence[str]) -> list[str]:
         """One call for each prompt, one after the other."""
         try:
-            from openai import OpenAI
+            from openai import OpenAI, OpenAIError
         except ImportError:
             raise InputError("Chat endpoints need the SDK: pip install 'ropelime[bench]'") from None
-        client = OpenAI(base_url=self.base_url)
-        answers = []
-        for prompt in prompts:
-            reply: Any = client.chat.completions.create(
-                model=self.model,
-                messages=[{"role": "user", "content": prompt}],
-                max_tokens=self.tokens,
-                temperature=0,
-            )
-            answers.append(reply.choices[0].message.content or "")
-        return answers
+        try:
+            client = OpenAI(base_url=self.base_url)
+            return [self._reply(client, prompt) for prompt in prompts]
+        except OpenAIError as error:
+            first = str(error).split("\n")[0][:200]
+            raise ModelError(
+                f"The chat endpoint gave no answer ({first}). Check OPENAI_API_KEY, --generator and "
+                "--base-url; the same command goes on where this one stopped."
+            ) from None
+
+    def _reply(self, client: Any, prompt: str) -> str:
+        reply: Any = client.chat.completions.create(
+            model=self.model,
+            messages=[{"role": "user", "content": prompt}],
+            max_tokens=self.tokens,
+            temperature=0,
+        )
+        return reply.choices[0].message.content or ""
 
 
 @dataclass

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ropelime.attribution import Recipe
-from ropelime.errors import InputError
 from ropelime.passes import Floats, Masks, Passes
 from ropelime.regression import Fit
 from ropelime.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
-from ropelime.strategies import unknown
 from ropelime.targets import Logit
 
 
@@ -170,16 +167,3 @@ def mmlu() -> list[Method]:
         method("rope-lime, nll", "bernoulli:60", "nll", "rope-rwmd", "ridge"),
         method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
     ]
-
-
-def choose(methods: Sequence[Method], names: Sequence[str] | None) -> list[Method]:
-    """Some of the methods by name, in the order of the table."""
-    known = [m.name for m in methods]
-    for name in names or ():
-        if name not in known:
-            raise unknown("method", name, known)
-    chosen = [m for m in methods if not names or m.name in names]
-    missing = {m.tokens_of for m in chosen if m.tokens_of} - {m.name for m in chosen}
-    if missing:
-        raise InputError(f"Also name the method that is compared with: {', '.join(sorted(missing))}.")
-    return chosen

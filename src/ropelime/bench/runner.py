@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Scorer, Surrogate
 
 CHANCE = "chance"
+_UNLABELLED: Row = {"iou": None, "f1": None, "auroc": None}  # an example without gold
 # Anything that ranks features without the surrogate's readings: rows for one example.
 Extra = Callable[[Example, np.random.Generator], Row]
 
@@ -165,9 +167,8 @@ def _example(
     true = reader.logprob(unseen)
     for m in methods:
         fitted, passes, seconds = fits[m.name]
-        found = agreement(fitted.scores, gold)
         tokens = int(passes.tokens.sum())
-        row = {"iou": found.iou, "f1": found.f1, "auroc": found.auroc}
+        row = asdict(agreement(fitted.scores, gold)) if gold.any() else dict(_UNLABELLED)
         row["lds"] = spearman(unseen @ fitted.weights, true)
         if m.name in plans:
             curve = plans[m.name]
@@ -181,13 +182,8 @@ def _example(
                 "seconds": round(tokens * reader.seconds_per_token + seconds, 4),
             }
         )
-    expected = chance(n, int(gold.sum()))
-    rows.append(
-        {
-            "method": CHANCE,
-            **_rounded({"iou": expected.iou, "f1": expected.f1, "auroc": expected.auroc}),
-        }
-    )
+    expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(_UNLABELLED)
+    rows.append({"method": CHANCE, **_rounded(expected)})
     return rows
 
 

@@ -12,6 +12,8 @@ from ropelime.errors import InputError
 
 Row = dict[str, Any]
 
+_START = b'{"ropelime-results"'
+
 
 class Store:
     """A results file: one header line, then one line for each example and method.
@@ -31,15 +33,18 @@ class Store:
         self.path = path
         self.done: set[str] = set()
         header = {"ropelime-results": 1, **settings, "methods": list(methods)}
-        if path.exists() and b"\n" in path.read_bytes()[:1_000_000]:
-            self._resume(header)
-            return
-        if path.exists() and path.stat().st_size:  # killed while its very first line was written
-            if not path.read_bytes().startswith(b'{"ropelime-results"'):
-                raise InputError(f"{path} is no results file of ropelime. Name another file.")
-            path.unlink()
+        if path.is_dir():
+            raise InputError(f"{path} is a folder. Name a file to write results into.")
         if not path.parent.is_dir():
             raise InputError(f"There is no folder {path.parent} to write results into.")
+        came = path.read_bytes() if path.exists() else b""
+        if b"\n" in came:
+            self._resume(header)
+            return
+        if came:  # killed while its very first line was written
+            if came[: len(_START)] != _START[: len(came)]:
+                raise InputError(f"{path} is no results file of ropelime. Name another file.")
+            path.unlink()
         self._append([header])
 
     def add(self, example: str, rows: Sequence[Row]) -> None:

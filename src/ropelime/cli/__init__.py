@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ropelime: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("ropelime: interrupted; nothing was written", file=sys.stderr)
+        print("ropelime: interrupted; what was written before is whole", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone: that is its right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.progress import reporting
+from ropelime.progress import Option, lines, reporting
 
 _EPILOG = """\
 examples:
@@ -76,6 +77,8 @@ def run(options: argparse.Namespace) -> None:
 
     if options.limit is not None and options.limit < 1:
         raise InputError(f"--limit must be at least 1, not {options.limit}.")
+    if options.seed < 0:
+        raise InputError(f"--seed must not be negative, not {options.seed}.")
     context = getattr(options, "context", None)
     if options.bench == "mmlu":
         examples = data.mmlu(options.data, limit=options.limit)
@@ -86,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     if options.results is None:
         results.parent.mkdir(exist_ok=True)
     surrogate = load_surrogate(options.surrogate, device=options.device, dtype=options.dtype)
-    with reporting("auto" if not options.quiet else False, f"{name}") as report:
+    with reporting(_progress(options, name), name) as report:
         experiments.run(
             options.bench,
             examples,
@@ -102,6 +105,12 @@ def run(options: argparse.Namespace) -> None:
         )
     if not options.quiet:
         print(f"Written to {results}")
+
+
+def _progress(options: argparse.Namespace, name: str) -> Option:
+    if options.quiet:
+        return False
+    return "auto" if sys.stderr.isatty() else lines(name)
 
 
 def make_report(options: argparse.Namespace) -> None:

