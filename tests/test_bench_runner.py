@@ -17,7 +17,6 @@ from ropelime.bench.data import Example
 from ropelime.bench.methods import Method, method
 from ropelime.bench.runner import CHANCE, run
 from ropelime.bench.store import Row, Store, read
-from ropelime.errors import InputError
 from ropelime.evaluation import chance
 from ropelime.passes import Floats, Masks, Passes
 from ropelime.prompt import Prompt, Span
