@@ -416,7 +416,7 @@ def _distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]
 
 
 def _batch_tokens(device: torch.device) -> int:
-    return 32_768 if device.type == "cuda" else 4_096
+    return 32_768 if device.type == "cuda" else 1_024
 
 
 def _with_tokens(
