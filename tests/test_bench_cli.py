@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from conftest import byte_level, tiny_model
 from ropelime.bench import methods
 from ropelime.bench.store import read
 from ropelime.cli import main
+from ropelime.cli.bench import _command
 
 Capture = pytest.CaptureFixture[str]
 Bench = Callable[..., int]
@@ -75,7 +77,7 @@ def test_an_experiment_runs_and_is_not_run_again(
     assert file.read_bytes() == before
     capsys.readouterr()
     assert bench(name, "--seed", "1") == 1
-    assert "was written with other settings (command, seed)" in capsys.readouterr().err
+    assert "was written with other settings (seed)" in capsys.readouterr().err
     assert file.read_bytes() == before
 
 
@@ -139,7 +141,43 @@ def test_an_example_without_gold_is_shown(bench: Bench, place: Path) -> None:
     rows = read(results)[1]
     assert {row["iou"] for row in rows if row["example"] == "no gold"} == {None}
     assert main(["bench", "report", str(results), "--docs", str(place / "other")]) == 0
-    assert "2 examples" in (place / "other" / "results.md").read_text(encoding="utf-8")
+    page = (place / "other" / "results.md").read_text(encoding="utf-8")
+    assert "2 examples" in page
+    assert "IoU, F1 and AUROC leave out 1 (no feature gold)" in page
+
+
+def test_data_are_known_by_what_is_in_them(bench: Bench, place: Path, capsys: Capture) -> None:
+    given = [sized("x", 4), sized("y", 4)]
+    write_hotpotqa(place / "one.json", given)
+    write_hotpotqa(place / "renamed.json", given)
+    write_hotpotqa(place / "changed.json", [given[0], given[1] | {"answer": "London"}])
+    more = ["--results", str(place / "known.jsonl"), "--data"]
+    assert bench("hotpotqa-all", *more, "one.json") == 0
+    header = read(place / "known.jsonl")[0]
+    assert len(header["data"]) == 16
+    assert header["base_url"] is None
+    assert bench("hotpotqa-all", *more, "renamed.json") == 0
+    assert bench("hotpotqa-all", *more, "changed.json") == 1
+    assert "was written with other settings (data)" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_the_folder(
+    bench: Bench, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").touch()
+    assert bench("sweep", "--data", str(place / "hotpot.json")) == 1
+    assert "results is a file" in capsys.readouterr().err
+
+
+def test_the_command_can_be_given_again(place: Path) -> None:
+    options: dict[str, Any] = {"bench": "mmlu", "limit": None, "seed": 0, "device": None}
+    options |= {"dtype": "float32", "generator": "m", "base_url": "http://there/v1"}
+    hub = Namespace(**options, surrogate="org/model", data=place / "mmlu.csv")
+    end = "--dtype float32 --generator m --base-url http://there/v1"
+    assert _command(hub) == f"ropelime bench mmlu --surrogate org/model {end} --data mmlu.csv"
+    local = Namespace(**options, surrogate=str(place / "tiny"), data=None)
+    assert _command(local) == f"ropelime bench mmlu --surrogate tiny {end}"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +214,9 @@ def test_the_embedded_model(tmp_path: Path, capsys: Capture) -> None:
     assert main(["bench", "hotpotqa", *arguments, "--device", "cpu", "--dtype", "float32"]) == 0
     header, rows = read(results)
     assert header["surrogate"]["name"] == "smollm2"
-    assert header["command"] == "ropelime bench hotpotqa --context gold --limit 1 --data hotpot.json"
+    assert header["command"] == (
+        "ropelime bench hotpotqa --context gold --limit 1 --device cpu --dtype float32 "
+        "--data hotpot.json"
+    )
     loo = next(row for row in rows if row["method"] == "leave-one-out, nll")
     assert loo["drop1"] > 3, "without its sentence the name is unlikely"

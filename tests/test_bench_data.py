@@ -118,7 +118,9 @@ class TestHotpotQA:
         for context in ("gold", "all"):
             assert [e.id for e in data.hotpotqa(file, context=context)] == ["x"]
         write_hotpotqa(file, [short])
-        with pytest.raises(InputError, match=r"expected examples with ten paragraphs.*README"):
+        with pytest.raises(
+            InputError, match=r"expected examples with ten paragraphs.*hotpotqa\.github\.io"
+        ):
             data.hotpotqa(file, context="gold")
 
     @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ class TestHotpotQA:
     )
     def test_foreign_json(self, file: Path, content: str) -> None:
         file.write_text(content)
-        with pytest.raises(InputError, match=f"{file} is not what.*expected .*See the README"):
+        with pytest.raises(InputError, match=rf"{file} is not what.*expected .*hotpotqa\.github\.io"):
             data.hotpotqa(file, context="gold")
 
     def test_a_later_example_that_lacks_something(self, file: Path) -> None:
@@ -145,6 +147,34 @@ class TestHotpotQA:
         write_hotpotqa(file, [sized("x", 4), broken])
         with pytest.raises(InputError, match="with _id, answer, context"):
             data.hotpotqa(file, context="gold")
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"supporting_facts": None},
+            {"supporting_facts": {"title": ["A"], "sent_id": [0]}},
+            {"supporting_facts": [["A", "first"]]},
+            {"supporting_facts": [["A", None]]},
+            {"supporting_facts": [["A", 0.5]]},
+            {"supporting_facts": [["A"]]},
+            {"supporting_facts": [[["A"], 0]]},
+            {"context": None},
+            {"context": ["One."] * 10},
+            {"context": [["A"]] * 10},
+            {"context": [["A", "One."]] * 10},
+            {"context": [["A", [1]]] * 10},
+            {"answer": None},
+            {"answer": ["Paris"]},
+            {"question": 1},
+        ],
+    )
+    def test_a_later_example_of_another_shape(self, file: Path, wrong: dict[str, Any]) -> None:
+        write_hotpotqa(file, [sized("x", 4), sized("y", 4) | wrong])
+        for context in ("gold", "all"):
+            with pytest.raises(
+                InputError, match=r"expected a question and.* in example 'y'\. It takes"
+            ):
+                data.hotpotqa(file, context=context)
 
 
 class TestMMLU:
@@ -181,14 +211,14 @@ class TestMMLU:
     def test_a_csv_of_another_shape(self, file: Path, content: str) -> None:
         file.write_text(content)
         with pytest.raises(
-            InputError, match=r"expected a CSV of question, four choices.*See the README"
+            InputError, match=r"expected a CSV of question, four choices.*hendrycks/test"
         ):
             data.mmlu(file)
 
     def test_other_questions(self, file: Path) -> None:
         rows = mmlu_rows()
         rows[LABELS["items"][7]["row"]][0] += " more"
-        with pytest.raises(InputError, match=r"expected \d+ words in row \d+, not \d+. See the README"):
+        with pytest.raises(InputError, match=r"expected \d+ words in row \d+, not \d+\. It takes"):
             data.mmlu(write_mmlu(file, rows))
 
     def test_too_few_questions(self, file: Path) -> None:

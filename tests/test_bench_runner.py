@@ -217,6 +217,21 @@ def test_progress(results: Rows) -> None:
     assert said == [(0, 2), (1, 2), (2, 2)]
 
 
+def test_progress_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results", {}, [LOO.name, CHANCE])
+    for names, expected in (("ac", [0, 1, 2]), ("abcd", [2, 3, 4]), ("abcd", [4])):
+        said: list[int] = []
+        run(
+            [example(name) for name in names],
+            [LOO],
+            FunctionSurrogate(additive),
+            store,
+            seed=0,
+            progress=lambda done, _, said=said: said.append(done),  # type: ignore[misc]
+        )
+        assert said == expected
+
+
 def test_an_extra_comes_last(results: Rows) -> None:
     rows = results([example()], [LOO], extras={"dice": lambda e, rng: {"iou": float(len(e.spans))}})
     assert [r["method"] for r in rows] == ["leave-one-out", CHANCE, "dice"]

@@ -92,6 +92,13 @@ def test_other_settings_are_refused_by_name(path: Path, changed: dict[str, Any],
     assert path.read_bytes() == before
 
 
+def test_another_command_and_other_versions_are_not_refused(path: Path) -> None:
+    go_on(path, command="one", versions={"python": "3.11"})
+    before = path.read_bytes()
+    go_on(path, command="two", versions={"python": "3.12"})
+    assert path.read_bytes() == before
+
+
 def test_other_methods_are_refused(path: Path) -> None:
     go_on(path)
     with pytest.raises(InputError, match=r"other settings \(methods\)"):

@@ -211,8 +211,8 @@ def test_models_lists_what_there_is(
     assert "not fetched" in lines[0]
     folder = models._embedded_folder()
     folder.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text("{}")
+    (folder / "ropelime-files.json").write_text('{"config.json": 2}')
     assert main(["models", "list"]) == 0
     assert str(folder) in capsys.readouterr().out
     assert main(["models", "fetch", "smollm2"]) == 0

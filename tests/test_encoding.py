@@ -338,3 +338,18 @@ def test_template_tokens_are_pinned() -> None:
     bare = Encoder(byte_level(bos=True)).encode(prompt, ANSWER)
     owner = owners(bare, split(prompt, "sentence"), prompt.text)
     assert bare.ids[owner < 0].tolist() == [tokenizer.bos_token_id]
+
+
+def test_a_template_that_rewrites_a_message_is_refused() -> None:
+    tokenizer = deepcopy(byte_level("chatml"))
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "{{ m.content }}", "{{ m.content.split('</think>')[-1] }}"
+    )
+    thoughts = [
+        *MESSAGES[:1],
+        {"role": "assistant", "content": "<think>hm</think>In Paris."},
+        *MESSAGES[2:],
+    ]
+    with pytest.raises(InputError, match="rewrites what the messages say"):
+        Encoder(tokenizer).encode(prompts.from_messages(thoughts), ANSWER)
+    Encoder(tokenizer).encode(prompts.from_messages(MESSAGES), ANSWER)

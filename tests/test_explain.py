@@ -92,6 +92,33 @@ def test_a_good_explanation_has_no_warnings() -> None:
     assert (found.notes, found.warnings) == ((), ())
 
 
+def test_a_fit_without_slack_says_that_r2_means_nothing() -> None:
+    (note,) = toy(sampler="leave-one-out").diagnostics.notes
+    assert "as many readings as unknowns" in note
+
+
+def test_a_budget_over_mixed_masks_reaches_every_part() -> None:
+    words = " ".join(f"w{i}" for i in range(40))
+    e = toy(words, surrogate=lambda z: z[:, 35] - 3.0, sampler="mixed", budget=30)
+    assert e.passes.masks[2:].any(0).all(), "every feature is kept somewhere"
+    assert not e.passes.masks[2:].all(0).any(), "and removed somewhere"
+
+
+def test_a_function_refuses_what_it_cannot_give_before_it_is_called() -> None:
+    with pytest.raises(ModelError, match=r"target='nll'.*kernel='uniform'"):
+        toy(target=None, kernel=None)
+
+
+def test_features_know_their_message() -> None:
+    messages = [
+        {"role": "system", "content": ""},
+        {"role": "user", "content": "One."},
+        {"role": "assistant", "content": "Two."},
+    ]
+    e = toy(None, messages=messages, features="message", surrogate=lambda z: z.sum(1) - 3.0)
+    assert [feature.part for feature in e.features] == [1, 2]
+
+
 def test_what_was_done_differently_is_noted() -> None:
     (note,) = toy(sampler="leave-one-out", budget=3).diagnostics.notes
     assert "the budget allowed 3" in note
@@ -173,7 +200,7 @@ def test_spans() -> None:
         ({"prompt": None}, "got none of them"),
         ({"question": "Why?"}, r"question goes with context=\[...\]"),
         ({"output": "ab"}, "3 log-probabilities for an output of 2 characters"),
-        ({"regressor": "lasso-cv"}, "at least 10 readings, not 6"),
+        ({"regressor": "lasso-cv"}, "at least 10 readings, and 6 were drawn"),
     ],
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:

@@ -21,7 +21,7 @@ from ropelime.passes import Masks, Passes
 from ropelime.prompt import Prompt
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal
-from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate, _with_tokens
 
 Make = Callable[..., LocalSurrogate]
 Readings = dict[str, np.ndarray[Any, Any]]
@@ -500,3 +500,10 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
     joined, owner = _with_tokens(parts, owner, prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]
+
+
+def test_features_that_join_into_one_are_refused() -> None:
+    text = "ab"
+    halves = split(prompts.from_text(text), [(0, 1), (1, 2)])
+    with pytest.raises(InputError, match="1 feature and an attribution needs at least two"):
+        _with_tokens(halves, np.array([0]), text, given=False)

@@ -41,9 +41,17 @@ def next_folder(cache: Path) -> Path:
     folder = models._embedded_folder()
     assert folder.parent == cache
     folder.mkdir(parents=True)
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text("{}")
+    (folder / "ropelime-files.json").write_text('{"config.json": 2}')
     return folder
+
+
+def test_a_damaged_model_counts_as_not_there(cache: Path) -> None:
+    folder = next_folder(cache)
+    (folder / "config.json").write_text("{")
+    assert models.known()[0].path is None
+    (folder / "config.json").unlink()
+    assert models.known()[0].path is None
 
 
 def test_names_directories_files_and_hub_ids(tmp_path: Path) -> None:

@@ -438,6 +438,20 @@ class TestPage:
         with pytest.raises(InputError, match=r"again\.jsonl both hold"):
             report.write([gold, other], tmp_path / "docs")
 
+    def test_the_page_on_reading_is_linked_where_it_is(self, words: Path, tmp_path: Path) -> None:
+        page = report.write([words], tmp_path / "docs")[0]
+        assert "reading.md" not in page.read_text(encoding="utf-8")
+        (tmp_path / "docs" / "reading.md").touch()
+        report.write([words], tmp_path / "docs")
+        assert "(#targets).\nHow to read them: [reading.md](reading.md).\n" in page.read_text("utf-8")
+
+    def test_examples_without_gold_are_counted(self, make: Make, tmp_path: Path) -> None:
+        none = {"gold": 0, "iou": None, "f1": None, "auroc": None}
+        rows = [row("a", SPARSE, 1.0), {**row("b", SPARSE, 1.0), **none}]
+        page = report.write([make("hotpotqa", "gold", rows)], tmp_path / "docs")[0].read_text("utf-8")
+        assert "IoU, F1 and AUROC leave out 1 (no feature gold)" in page
+        assert "2 examples; AUROC leaves out 0, IoU, F1 and AUROC leave out 1 without gold." in page
+
     def test_no_files_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="at least one"):
             report.write([], tmp_path)

@@ -39,7 +39,7 @@ def test_it_shows_the_prompt_the_answer_and_the_ranking() -> None:
     assert [line.split()[-1] for line in ranked] == ["red", "black", "white"]
     assert [line.split()[1] for line in ranked] == ["43%", "34%", "14%"]
     assert ["+█" in line for line in ranked] == [True, True, False]
-    assert "function read 33 masked prompts" in text
+    assert "function read 32 masked prompts" in text
     assert "R² 1.00" in text
 
 

@@ -23,7 +23,7 @@ def additive(coef: npt.ArrayLike = COEF, base: float = -3.0) -> Callable[[Masks]
     return lambda masks: np.asarray(base + masks @ known)
 
 
-def toy(prompt: str = PROMPT, output: str = OUTPUT, **options: Any) -> Explanation:
+def toy(prompt: str | None = PROMPT, output: str = OUTPUT, **options: Any) -> Explanation:
     """Explain the toy prompt by the toy surrogate."""
     chosen: dict[str, Any] = {
         "features": "word",

@@ -89,7 +89,8 @@ def explain(
         regressor: How to fit; see :mod:`ropelime.regression`.
         removal: ``"delete"`` closes the gap of a removed feature, ``"in-place"`` leaves the others at
             their positions, ``"placeholder:TEXT"`` puts a text there.
-        budget: How many masks to read, on top of the full prompt; the sampler decides if not given.
+        budget: How many masks to read, on top of the full and the empty prompt; the sampler decides
+            if not given.
         seed: Seed of the masks.
         progress: ``"auto"``, True, False, or a function of (done, total).
         preset: Where the strategies come from that are not given: ``"default"`` or ``"paper"``.
@@ -109,6 +110,12 @@ def explain(
 
     drawn = masker.sample(n, budget=budget, rng=np.random.default_rng(seed))
     masks = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
+    least = getattr(recipe.regressor, "least_readings", 1)
+    if len(drawn.masks) + 1 < least:
+        raise InputError(
+            f"This regressor needs at least {least} readings, and {len(drawn.masks) + 1} were drawn. "
+            "Raise the budget if the sampler has more masks, or use regressor='ridge'."
+        )
     with reporting(progress, "Reading masked prompts") as report:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
         passes = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, progress=report)
@@ -134,7 +141,7 @@ def explain(
         recipe,
         config,
         span=(0, len(answer)),
-        cost=Cost(len(masks), passes.scored, time.perf_counter() - start),
+        cost=Cost(len(np.unique(masks, axis=0)), passes.scored, time.perf_counter() - start),
         asked=drawn.asked,
         notes=(drawn.note,) if drawn.note else (),
     )

@@ -286,7 +286,7 @@ def build(
         logprob_none=none,
         masks_asked=asked,
         masks_got=len(used.masks) - 1,
-        notes=notes,
+        notes=tuple(dict.fromkeys((*notes, *_notes(passes)))),
         warnings=tuple(_warnings(passes, fitted)),
     )
     return Explanation(
@@ -335,6 +335,12 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
+def _notes(passes: Passes) -> tuple[str, ...]:
+    if len(passes.masks) - 1 != passes.masks.shape[1] + 1:
+        return ()
+    return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
+
+
 def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
     found: list[str] = []
     full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
@@ -367,7 +373,7 @@ def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
             f"A sum of single shares accounts for only {max(fitted.r2, 0):.0%} of what the masks did: "
             "features may work together, or the readings are noisy."
         )
-    if fitted.effective < min(_FEW, rows):
+    if fitted.effective < min(_FEW, 0.3 * rows):
         found.append(
             f"The kernel leaves about {fitted.effective:.1f} of {rows} readings: a few masks decide it "
             "all. Try kernel='uniform'."

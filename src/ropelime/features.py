@@ -28,7 +28,7 @@ class Feature:
         text: The characters of the span.
         start: Where it begins in the text of the prompt.
         end: Where it ends.
-        part: Which chunk or message it was cut from; 0 for a plain prompt.
+        part: Which chunk or message it was cut from, counted from 0.
     """
 
     text: str
@@ -69,25 +69,40 @@ def split(
                 f"features={features!r} needs {needs}=[...]; this is a {prompt.kind}. "
                 "Use 'sentence' or 'paragraph', or pass the spans."
             )
-        found = [_feature(prompt, span, i) for i, span in enumerate(prompt.parts)]
+        found = [_feature(prompt, span, i) for i, span in _parts(prompt)]
     else:
         raise unknown("features", features, GRANULARITIES)
-    if len(found) < 2:
+    return enough(found)
+
+
+def enough(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """The features, if there are at least two of them."""
+    if len(features) < 2:
         raise InputError(
-            f"The prompt has {len(found)} feature{'s' * (len(found) != 1)} and an attribution needs "
-            "at least two to choose between. Use a finer granularity, such as features='word'."
+            f"The prompt has {len(features)} feature{'s' * (len(features) != 1)} and an attribution "
+            "needs at least two to choose between. Use a finer granularity, such as features='word'."
         )
-    return tuple(found)
+    return tuple(features)
 
 
 def _feature(prompt: Prompt, span: Span, part: int) -> Feature:
     return Feature(prompt.text[span[0] : span[1]], span[0], span[1], part)
 
 
+def _parts(prompt: Prompt) -> list[tuple[int, Span]]:
+    """Every part with its number; blank messages have a number and no part."""
+    if prompt.kind != "messages":
+        return list(enumerate(prompt.parts))
+    number = {
+        message.start: i for i, message in enumerate(prompt.messages) if message.end > message.start
+    }
+    return [(number[start], (start, end)) for start, end in prompt.parts]
+
+
 def _cut(prompt: Prompt, splitter: Callable[[str], list[Span]]) -> list[Feature]:
     return [
         _feature(prompt, (start + a, start + b), part)
-        for part, (start, end) in enumerate(prompt.parts)
+        for part, (start, end) in _parts(prompt)
         for a, b in splitter(prompt.text[start:end])
     ]
 
@@ -114,6 +129,6 @@ def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
                 f"features[{number}] = ({start}, {end}) overlaps or stands before features"
                 f"[{number - 1}] = ({before.start}, {before.end}). Spans must be sorted and disjoint."
             )
-        holders = [i for i, part in enumerate(prompt.parts) if part[0] <= start < part[1]]
+        holders = [i for i, part in _parts(prompt) if part[0] <= start < part[1]]
         found.append(_feature(prompt, (start, end), holders[0] if holders else 0))
     return found

@@ -55,7 +55,9 @@ class RopeRWMD:
                     f"{field} of rope-rwmd must be {' or '.join(map(repr, choices))}, "
                     f"not {getattr(self, field)!r}."
                 )
-        if not isinstance(self.layer, (int, float)):
+        if isinstance(self.layer, bool) or not (
+            isinstance(self.layer, (int, float)) and math.isfinite(self.layer)
+        ):
             raise InputError(f"layer of rope-rwmd must be a number, not {self.layer!r}.")
         if not 0 <= self.beta < math.inf:
             raise InputError(f"beta of rope-rwmd must be finite and at least 0, not {self.beta}.")
@@ -101,8 +103,8 @@ class Cosine:
     space: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        if not self.width > 0:
-            raise InputError(f"width of cosine must be above 0, not {self.width}.")
+        if not isinstance(self.width, (int, float)) or not self.width > 0:
+            raise InputError(f"width of cosine must be above 0, not {self.width!r}.")
 
     def weigh(self, passes: Passes) -> Floats:
         """Weights from the masks alone; the empty mask is at distance 1."""

@@ -23,13 +23,14 @@ def note(line: str) -> None:
 
 def lines(what: str, every: float = 30.0) -> Callback:
     """A callback that notes how far something is and how long it will take, for logs."""
-    start = shown = time.monotonic()
+    start = shown = 0.0
     first: int | None = None
 
     def report(done: int, total: int) -> None:
-        nonlocal shown, first
-        first = done if first is None else first
+        nonlocal start, shown, first
         now = time.monotonic()
+        if first is None:  # what was done before is no measure of the pace
+            first, start, shown = done, now, now
         if now - shown < every or done <= first:
             return
         shown = now

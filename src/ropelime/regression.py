@@ -74,7 +74,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Lasso:
-    """Weighted least squares with a penalty on ``|coef|``; ContextCite's with alpha 0.01.
+    """Weighted least squares with a penalty on ``|coef|``, which leaves most of them at zero.
 
     Attributes:
         alpha: Strength of the penalty; the target is scaled to unit variance first.
@@ -113,9 +113,15 @@ class LassoCV:
                 f"folds of lasso-cv must be a whole number of at least 2, not {self.folds!r}."
             )
 
+    @property
+    def least_readings(self) -> int:
+        """Fewer readings than this cannot be cut into folds."""
+        return 2 * self.folds
+
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
         """Choose alpha for the (mean) target, then fit every target with it."""
         from sklearn.linear_model import LassoCV as Solver
+        from sklearn.model_selection import KFold
 
         chosen = targets if targets.ndim == 1 else targets.mean(1)
         if len(masks) < 2 * self.folds:
@@ -126,7 +132,8 @@ class LassoCV:
         if np.ptp(chosen) == 0:  # nothing to choose by: every penalty gives zero
             return Lasso().fit(masks, targets, weights)
         scaled = chosen / _scale(chosen, weights)
-        solver = Solver(cv=self.folds, max_iter=20_000)
+        folds = KFold(self.folds, shuffle=True, random_state=0)  # samplers draw in an order
+        solver = Solver(cv=folds, max_iter=20_000)
         solver.fit(masks.astype(float), scaled, sample_weight=weights)
         return Lasso(max(float(solver.alpha_), 1e-12)).fit(masks, targets, weights)
 

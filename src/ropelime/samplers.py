@@ -52,6 +52,9 @@ _COUNT = ("M", "M/2", "M/4", "16k", "8k", "4k")
 class SparseK:
     """Masks of one size ``k``, ``ceil(c ln k)`` of them: the paper's sampling.
 
+    The logarithm is of ``k`` as the formula gives it; only the size of the masks is rounded and clipped
+    to 1..M-1, because the clipped ``k`` of two features would allow a single mask.
+
     Attributes:
         k: ``"sqrt"``, ``"2sqrt"`` or ``"4sqrt"`` (times the root of M), or a number.
         c: ``"M"``, ``"M/2"``, ``"M/4"``, or ``"16k"``, ``"8k"``, ``"4k"`` for min(M, that), or a
@@ -186,8 +189,8 @@ class Bernoulli:
     name: ClassVar[str] = "bernoulli"
 
     def __post_init__(self) -> None:
-        if not 0 < self.p < 1:
-            raise InputError(f"p of bernoulli must lie between 0 and 1, not {self.p}.")
+        if not isinstance(self.p, (int, float)) or not 0 < self.p < 1:
+            raise InputError(f"p of bernoulli must lie between 0 and 1, not {self.p!r}.")
         _check_count(self.name, self.count)
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
@@ -255,19 +258,21 @@ class Mixed:
         return [resolve_sampler(spec) for spec in specs]
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
-        """Draw from each part in turn until the budget is used."""
+        """Draw from every part; with a smaller budget, a random part of it all."""
         drawn = [sampler.sample(n, budget=None, rng=rng) for sampler in self._samplers()]
         masks = np.concatenate([part.masks for part in drawn])
         _, first = np.unique(masks, axis=0, return_index=True)
         distinct = masks[np.sort(first)]
         asked = sum(part.asked for part in drawn) if budget is None else budget
         notes = [part.note for part in drawn]
-        if len(distinct[:budget]) < asked or len(distinct) > asked:
+        if len(distinct) != asked:
             notes.append(
                 f"{self.name} has {len(distinct)} distinct masks of {n} features; {asked} were asked "
                 "for."
             )
-        return Sample(distinct[:budget], asked, " ".join(filter(None, notes)))
+        if budget is not None and budget < len(distinct):
+            distinct = distinct[np.sort(rng.permutation(len(distinct))[:budget])]
+        return Sample(distinct, asked, " ".join(filter(None, notes)))
 
 
 SAMPLERS: dict[str, type[Sampler]] = {

@@ -140,7 +140,33 @@ def _hotpot_entries(path: Path | None) -> Iterable[dict[str, Any]]:
         isinstance(e, dict) and needed <= set(e) for e in entries
     ):
         raise _foreign(path, f"a JSON list of examples with {', '.join(sorted(needed))}")
+    for entry in entries:
+        if not _well_formed(entry):
+            raise _foreign(
+                path,
+                "a question and an answer in text, paragraphs of a title and sentences, and supporting "
+                f"facts of a title and a number in example {entry['_id']!r}",
+            )
     yield from entries
+
+
+def _well_formed(entry: dict[str, Any]) -> bool:
+    texts = isinstance(entry["question"], str) and isinstance(entry["answer"], str)
+    paragraphs = _pairs(entry["context"], list) and all(
+        isinstance(sentence, str) for _, sentences in entry["context"] for sentence in sentences
+    )
+    return texts and paragraphs and _pairs(entry["supporting_facts"], int)
+
+
+def _pairs(value: object, second: type) -> bool:
+    """Whether it is a list of titles, each with something of a type."""
+    return isinstance(value, list) and all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], second)
+        for pair in value
+    )
 
 
 def _hotpot_example(entry: dict[str, Any], context: str) -> Example | None:
@@ -213,6 +239,7 @@ def _read(path: Path) -> str:
 
 def _foreign(path: Path | None, expected: str) -> InputError:
     return InputError(
-        f"{path or 'The data'} is not what this benchmark reads: expected {expected}. See the README's "
-        "benchmark section for where each file comes from."
+        f"{path or 'The data'} is not what this benchmark reads: expected {expected}. It takes "
+        "HotpotQA's dev distractor file (hotpotqa.github.io) and MMLU's test/miscellaneous_test.csv "
+        "(github.com/hendrycks/test)."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,9 +63,11 @@ def run(
         "context": context,
         "surrogate": surrogate.describe(),
         "generator": generator,
+        "base_url": base_url,
         "seed": seed,
         "limit": limit,
         "examples": len(examples),
+        "data": _digest(examples),
         "command": command,
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
@@ -78,6 +82,12 @@ def run(
         extras=extras,
         progress=progress,
     )
+
+
+def _digest(examples: Sequence[Example]) -> str:
+    """What tells these examples from others, wherever their file lies."""
+    known = [[e.id, e.spans, e.gold.tolist(), e.answer] for e in examples]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 
 def _gsmile(surrogate: Surrogate, generator: str | None, base_url: str | None) -> GSmile:

@@ -14,20 +14,25 @@ _INTRO = """\
 # Results
 
 Made by `ropelime bench report` out of {files}; no figure of ours is typed by hand.
-What was to be reached, and whether it was, stands [at the end](#targets).
+What was to be reached, and whether it was, stands [at the end](#targets).{reading}
 
 - **IoU, F1, AUROC** compare the top |gold| features with the labels: mean ± standard deviation (divided
   by n) [90 % bootstrap interval of the mean, 2000 resamples]. AUROC is undefined where every feature is
   gold; such examples are counted and left out of it.
-- **LDS** is the rank correlation of predicted and true log-probability on held-out masks. **drop@k** is
-  the fall of the answer's log-probability, in nats, without the top k features, over the examples with
-  enough features. **Insertion** (higher is better) and **deletion** (lower is better) are areas under
-  the log-probability per token.
+- **LDS** is the rank correlation of predicted and true log-probability on 64 held-out masks. With few
+  features some or all of them are masks of the fit as well (up to six features have no more than 64
+  masks), so there it measures a fit and not a prediction.
+- **drop@k** is the fall of the answer's log-probability, in nats, without the top k features, over the
+  examples with enough features. **Insertion** (higher is better) and **deletion** (lower is better) are
+  areas under the log-probability per token.
 - **Masks, tokens, seconds** are means for one example: prompts read by the surrogate, their tokens, and
-  the time of reading and fitting.
+  the time of reading and fitting. Tokens are the full lengths of the masked prompts, without what the
+  engine saves by sharing. Seconds of our methods are their tokens times the mean time of a token in the
+  run that reads for all methods together, plus the fit; gSMILE's are measured.
 - **Chance** is what a random ranking reaches on average. Rows of the **paper** are copied from its
   appendix.
 """
+_READING = "\nHow to read them: [reading.md](reading.md)."
 _TITLES: dict[Section, str] = {
     ("hotpotqa", "gold"): "HotpotQA, gold paragraphs",
     ("hotpotqa", "all"): "HotpotQA, all ten paragraphs",
@@ -47,33 +52,6 @@ _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
     ("sweep", None): figures.sweep,
     ("mmlu", None): figures.mmlu,
 }
-
-
-_READING = """
-## How to read this
-
-- **Equal tokens.** From six features on, the paper's best settings round to k at or above M, so k
-  is clipped to M - 1 and the masks that Sparse-K draws first are those of leave-one-out. At
-  leave-one-out's tokens both are the same method, so neither can be above the other there. What
-  Sparse-K gains over leave-one-out, where it gains, it gains by reading more: masks that remove two
-  features.
-- **The setting for 9 to 11 sentences.** The paper names two: its sweep ranks (4√M, M) first, its
-  summary shows (2√M, min(M, 16k)). `sparse-k` takes the first; the sweep above has both. The choice
-  was made after both had been measured here, so read that bucket with it in mind.
-- **The caps of c.** With these numbers of features min(M, 16k), min(M, 8k) and min(M, 4k) all equal
-  M for nearly every k, so much of the 3 × 6 grid repeats itself.
-- **The kernel.** Taking it away changes little, and so do its layer, space, phase and mass. `tight`
-  changes nothing here: the way from all features to the kept ones is always the longer of the two.
-- **Noise.** Readings are in bfloat16. The same masks read in another batch differ in the last
-  digits, and fits of masks of one size amplify that: a single example can change its ranking
-  between two runs. The intervals are over examples and do not cover it. The wording of the prompt
-  moves these figures as well.
-- **The default** follows from the ablation: for few features, the best F1 on gold paragraphs with
-  the kernel at its own layer; for many, the best F1 on all ten paragraphs within half of
-  ContextCite's tokens.
-- **What limits the ten-paragraph figures** is the surrogate more than the sampler: methods that
-  cost five times as much are not better with this model.
-"""
 
 
 def write(results: Sequence[Path], docs: Path) -> list[Path]:
@@ -109,13 +87,14 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
         if section in filled:
             drawn += draw(filled[section], docs / "figures")
     page = docs / "results.md"
-    page.write_text(_page(loaded, filled), encoding="utf-8", newline="\n")
+    reading = _READING if (docs / "reading.md").is_file() else ""
+    page.write_text(_page(loaded, filled, reading), encoding="utf-8", newline="\n")
     return [page, *drawn]
 
 
-def _page(loaded: dict[Section, Results], filled: dict[Section, Results]) -> str:
+def _page(loaded: dict[Section, Results], filled: dict[Section, Results], reading: str) -> str:
     files = ", ".join(f"`{one.path.name}`" for one in loaded.values())
-    blocks = [_INTRO.format(files=files)]
+    blocks = [_INTRO.format(files=files, reading=reading)]
     for section, title in _TITLES.items():
         blocks.append(f"## {title}")
         if section not in loaded:
@@ -124,7 +103,7 @@ def _page(loaded: dict[Section, Results], filled: dict[Section, Results]) -> str
         blocks += _origin(loaded[section])
         if section in filled:
             blocks += _TABLES[section[0]](filled[section])
-    blocks += ["## Targets", *tables.verdicts(targets(filled)), _READING]
+    blocks += ["## Targets", *tables.verdicts(targets(filled))]
     return "\n\n".join(block.strip("\n") for block in blocks) + "\n"
 
 
@@ -142,6 +121,8 @@ def _origin(results: Results) -> list[str]:
         f"seed {header.get('seed')}",
         f"{count} examples, of which AUROC leaves out {results.all_gold()} (every feature gold)",
     ]
+    if without := results.without_gold():
+        facts.append(f"IoU, F1 and AUROC leave out {without} (no feature gold)")
     blocks = [f"```\n{header.get('command', COMMANDS[results.section])}\n```", "; ".join(facts) + "."]
     if results.missing:
         blocks.append(

@@ -49,10 +49,10 @@ def run(
         progress: Called with the examples done and in all.
     """
     for number, example in enumerate(examples):
-        if progress:
-            progress(number, len(examples))
         if example.id in store.done:
             continue
+        if progress:
+            progress(sum(e.id in store.done for e in examples), len(examples))
         rows = list(_example(example, methods, surrogate, seed, number, curves))
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
@@ -148,13 +148,13 @@ def _example(
     }
     unseen = held_out(n, np.random.default_rng([seed, number, 1]))
     reader.read(np.concatenate([*drawn.values(), unseen]))
-    cheapest = {m.name: int(reader.passes(drawn[m.name]).tokens.sum()) for m in methods}
+    cost = {m.name: int(reader.passes(drawn[m.name]).tokens.sum()) for m in methods}
 
     fits: dict[str, tuple[Attribution, Passes, float]] = {}
     for m in methods:
         passes = reader.passes(drawn[m.name])
         if m.tokens_of:
-            affordable = int((np.cumsum(passes.tokens) <= cheapest[m.tokens_of]).sum())
+            affordable = int((np.cumsum(passes.tokens) <= cost[m.tokens_of]).sum())
             passes = passes.select(list(range(max(2, affordable))))
         start = time.perf_counter()
         fits[m.name] = (attribute(passes, m.recipe, tokens=False), passes, time.perf_counter() - start)

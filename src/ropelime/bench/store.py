@@ -13,6 +13,7 @@ from ropelime.errors import InputError
 Row = dict[str, Any]
 
 _START = b'{"ropelime-results"'
+_ASIDE = {"command", "versions"}  # in the header for the report; the rows do not depend on them
 
 
 class Store:
@@ -27,7 +28,8 @@ class Store:
 
         Args:
             path: The file.
-            settings: What the run depends on; a file with other settings is refused.
+            settings: What the run depends on; a file with other settings is refused, but for
+                ``command`` and ``versions``.
             methods: The methods that every example has a line for.
         """
         self.path = path
@@ -61,8 +63,8 @@ class Store:
 
     def _resume(self, header: Row) -> None:
         came, rows, ends = _lines(self.path)
-        if came != json.loads(json.dumps(header)):
-            keys = sorted(k for k in {*came, *header} if came.get(k) != header.get(k))
+        asked = json.loads(json.dumps(header))
+        if keys := sorted(k for k in {*came, *asked} - _ASIDE if came.get(k) != asked.get(k)):
             raise InputError(
                 f"{self.path} was written with other settings ({', '.join(keys)}). Results are not "
                 "mixed: name another file, or delete this one."

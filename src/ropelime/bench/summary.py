@@ -93,6 +93,10 @@ class Results:
         """Examples without an AUROC, because every feature is gold."""
         return sum(row["gold"] == row["features"] for row in self.examples(group))
 
+    def without_gold(self, group: str | None = None) -> int:
+        """Examples without IoU, F1 and AUROC, because no feature is gold."""
+        return sum(row["gold"] == 0 for row in self.examples(group))
+
     def values(self, method: str, metric: str, group: str | None = None) -> Floats:
         """The values of a method where it has one; none where the method was not run."""
         rows = [row for row in self.rows.get(method, []) if group in (None, row["group"])]

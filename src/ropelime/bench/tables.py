@@ -234,7 +234,9 @@ def _combined(results: Results, methods: Sequence[str]) -> list[str]:
 
 
 def _counted(results: Results, group: str) -> str:
-    return f"{len(results.examples(group))} examples; AUROC leaves out {results.all_gold(group)}."
+    counted = f"{len(results.examples(group))} examples; AUROC leaves out {results.all_gold(group)}"
+    without = results.without_gold(group)
+    return counted + (f", IoU, F1 and AUROC leave out {without} without gold." if without else ".")
 
 
 def _chance(results: Results, group: str | None) -> str:

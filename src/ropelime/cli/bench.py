@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.progress import Option, lines, reporting
+from ropelime.progress import Option, lines, note, reporting
 
 _EPILOG = """\
 examples:
@@ -87,8 +87,18 @@ def run(options: argparse.Namespace) -> None:
     name = "-".join(filter(None, [options.bench, context]))
     results = options.results or Path("results") / f"{name}.jsonl"
     if options.results is None:
-        results.parent.mkdir(exist_ok=True)
-    surrogate = load_surrogate(options.surrogate, device=options.device, dtype=options.dtype)
+        try:
+            results.parent.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise InputError(
+                f"{results.parent} is a file, so no results can go into it. Pass --results FILE."
+            ) from None
+    surrogate = load_surrogate(
+        options.surrogate,
+        device=options.device,
+        dtype=options.dtype,
+        say=None if options.quiet else note,
+    )
     with reporting(_progress(options, name), name) as report:
         experiments.run(
             options.bench,
@@ -122,12 +132,14 @@ def make_report(options: argparse.Namespace) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command as it can be given again anywhere: paths by their names only."""
+    """The command as it can be given again anywhere: local paths by their names only."""
     words = ["ropelime", "bench", options.bench]
-    for name in ("context", "limit", "surrogate", "seed", "generator"):
+    names = ("context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url")
+    for name in names:
         value = getattr(options, name, None)
         if value is not None and (name, value) not in {("surrogate", "smollm2"), ("seed", 0)}:
-            words += [f"--{name}", Path(value).name if name == "surrogate" else str(value)]
+            local = name == "surrogate" and Path(value).expanduser().exists()
+            words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
     if options.data:
         words += ["--data", options.data.name]
     return shlex.join(words)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from ropelime.cli.shared import add_method, add_output, emit, method
 from ropelime.errors import InputError
+from ropelime.progress import note
 
 _EPILOG = """\
 examples:
@@ -35,7 +37,10 @@ def add(commands: Any) -> None:
     source.add_argument("--question", metavar="TEXT", help="what was asked about the context")
     source.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list")
     source.add_argument(
-        "--output", required=True, metavar="FILE|TEXT", help="the answer, or a file that holds it"
+        "--output",
+        required=True,
+        metavar="FILE|TEXT",
+        help="the answer, or a file that holds it; - reads standard input",
     )
     add_method(parser)
     add_output(parser)
@@ -72,10 +77,14 @@ def _read(name: str | None) -> str | None:
 
 def _text_or_file(value: str) -> str:
     try:
-        is_file = Path(value).is_file()
+        is_file = value == "-" or Path(value).is_file()
     except (OSError, ValueError):  # too long for a file name, or not one at all
         is_file = False
-    return (_read(value) or "").rstrip("\n") if is_file else value
+    if is_file:
+        return (_read(value) or "").rstrip("\n")
+    if re.fullmatch(r"\S+\.(txt|md|json)", value):
+        note(f"ropelime: there is no file {value}; it is explained as the text of the answer")
+    return value
 
 
 def _messages(name: str | None) -> Any:

@@ -46,8 +46,15 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("result")
     group.add_argument("--json", type=_writable, metavar="FILE", help="write the explanation as JSON")
     group.add_argument("--svg", type=_writable, metavar="FILE", help="write the view as a picture")
-    group.add_argument("--top", type=int, default=5, metavar="K", help="shares to list (default 5)")
+    group.add_argument("--top", type=_count, default=5, metavar="K", help="shares to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
+    return int(text)
 
 
 def _writable(name: str) -> Path:

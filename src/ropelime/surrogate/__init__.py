@@ -5,8 +5,10 @@ Importing this package does not import torch; loading a model does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
@@ -27,8 +29,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
     """A surrogate by name or path, as a function of masks, or as an object."""
-    if isinstance(spec, str):
-        return load_surrogate(spec, say=say)
+    if isinstance(spec, (str, os.PathLike)):
+        return load_surrogate(os.fspath(spec), say=say)
     if isinstance(spec, Surrogate):
         return spec
     if callable(spec):
@@ -57,6 +59,8 @@ def load_surrogate(
     if dtype is not None and dtype not in _DTYPES:
         raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
     folder, gguf = models.locate(name, say=say)
+    if not Path(folder).is_dir():
+        models.fetch_from_hub(folder)
     return _loaded(name, folder, gguf, device, dtype)
 
 

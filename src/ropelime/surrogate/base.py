@@ -152,6 +152,11 @@ class FunctionScorer:
         progress: Progress | None = None,
     ) -> Passes:
         """Call the function on all masks at once."""
+        if kl or spaces:
+            raise ModelError(
+                "This surrogate gives the log-probability of the output and nothing else. Use "
+                "target='nll' or 'logit', and kernel='uniform', 'hamming' or 'cosine' with it."
+            )
         start = time.perf_counter()
         logprob = self._read(masks)
         tokens = masks.sum(1) + logprob.shape[1]

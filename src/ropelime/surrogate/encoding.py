@@ -250,6 +250,12 @@ def _fill(frame: list[str], prompt: Prompt, real: str) -> Rendered:
         written = next((way for way in ways if real.startswith(text + way + after)), content)
         pieces.append((len(text), message.start + content.find(written), len(written)))
         text += written + after
+    if text != real:
+        raise InputError(
+            "The chat template of the surrogate rewrites what the messages say (some cut the thoughts "
+            "of earlier answers), so parts of them cannot be found again. Take out what it rewrites, "
+            "or choose another surrogate."
+        )
     return Rendered(text, tuple(pieces))
 
 

