@@ -37,6 +37,7 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
     group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
+    group.add_argument("--readings", default="exact", help="exact, or cheap: many times faster")
     group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 
@@ -74,7 +75,7 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("sampler", "target", "kernel", "regressor")}
     strategies(options.preset, given, 2)  # a wrong name is refused before a model is loaded
     say = None if options.quiet else note
-    names = ("features", "preset", *given, "removal", "budget", "seed")
+    names = ("features", "preset", *given, "removal", "readings", "budget", "seed")
     return {
         **{name: getattr(options, name) for name in names},
         "surrogate": load_surrogate(

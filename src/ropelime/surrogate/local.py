@@ -164,6 +164,7 @@ class LocalScorer:
         *,
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
+        cheap: bool = False,
         progress: Progress | None = None,
         batch_tokens: int | None = None,
     ) -> Passes:
@@ -173,6 +174,8 @@ class LocalScorer:
             masks: (N, n) masks, the first of them all ones.
             kl: Whether divergences are wanted.
             spaces: The rotary spaces that distances are wanted in.
+            cheap: Run the prompt once, and for each mask only what follows the last feature, with the
+                removed features hidden from it. Kept features have then seen the removed ones.
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
@@ -181,7 +184,9 @@ class LocalScorer:
             raise InputError("The first mask must be the unmasked prompt.")
         distinct, inverse = _distinct(masks)
         with torch.inference_mode():
-            run = _Run(self._surrogate, self.sequences, len(self.features), kl=kl, spaces=spaces)
+            run = _Run(
+                self._surrogate, self.sequences, len(self.features), kl=kl, spaces=spaces, cheap=cheap
+            )
             run.all(distinct, batch_tokens or _batch_tokens(self._surrogate.device), progress)
         bad = ~np.isfinite(run.logprob).all(1) | ~np.isfinite(run.kl).all(1)
         if bad.any():
@@ -213,7 +218,9 @@ class _Run:
         *,
         kl: bool,
         spaces: Sequence[RopeSpace],
+        cheap: bool,
     ) -> None:
+        self.cheap = cheap
         self.surrogate = surrogate
         self.sequences = sequences
         self.features = features
@@ -244,7 +251,9 @@ class _Run:
                 f"and {self.surrogate.name} can read {window:,} in all. Use a shorter placeholder, or "
                 "removal='delete'."
             )
-        rows = self._shared_rows(masks, whole)
+        rows = self._cheap_rows(masks, whole) if self.cheap else self._shared_rows(masks, whole)
+        if self.cheap:
+            self.tokens[1:] = [row.length for row in rows]
         total = whole[0].length + sum(row.length for row in rows)
         self._batch([whole[0]], keep=any(row.shared for row in rows))
         done = whole[0].length
@@ -259,6 +268,17 @@ class _Run:
         self.scored = total
         if progress:
             progress(total, total)
+
+    def _cheap_rows(self, masks: Masks, whole: list[Row]) -> list[Row]:
+        """Only the tails, looking back at the full prompt."""
+        model = self.surrogate.model
+        if not _may_share(model, whole[0].length) or whole[0].end > _long_from(model):
+            raise ModelError(
+                f"{self.surrogate.name} does not look back at all of a prompt this long in the same "
+                "way, so it has no cheap readings of it. Use readings='exact'."
+            )
+        cheap = [self.sequences.cheap_row(i, mask) for i, mask in enumerate(masks)]
+        return [row or exact for row, exact in zip(cheap[1:], whole[1:], strict=True)]
 
     def _shared_rows(self, masks: Masks, whole: list[Row]) -> list[Row]:
         """Rows without what they have in common with the full prompt, where that pays."""
@@ -409,6 +429,9 @@ def _look_back(
     if shared:
         counts = torch.as_tensor([row.shared for row in batch], device=device)
         visible[:, :, :shared] = torch.arange(shared, device=device) < counts[:, None, None]
+        for i, row in enumerate(batch):
+            if row.hidden is not None:
+                visible[i, :, : row.shared] &= ~torch.as_tensor(row.hidden, device=device)
     mask = torch.zeros(visible.shape, dtype=dtype, device=device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 

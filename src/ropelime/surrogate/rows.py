@@ -22,6 +22,7 @@ class Row:
         positions: (q,) where they stand.
         owner: (q,) the feature of each token, -1 for pinned and output tokens.
         shared: How many tokens of the full prompt come before them, unchanged.
+        hidden: (shared,) which of these the row must not look at; None where it may see them all.
     """
 
     index: int
@@ -29,6 +30,7 @@ class Row:
     positions: Ints
     owner: Ints
     shared: int
+    hidden: Masks | None = None
 
     @property
     def length(self) -> int:
@@ -74,6 +76,30 @@ class Sequences:
             np.concatenate([positions[shared:], after + np.arange(len(self.output_ids))]),
             np.concatenate([owner[shared:], np.full(len(self.output_ids), -1)]),
             shared,
+        )
+
+    @property
+    def tail(self) -> int:
+        """Where the pinned end of the prompt begins; at least one token is left to it."""
+        last = int(np.flatnonzero(self.owner >= 0)[-1])
+        return min(last + 1, len(self.ids) - 1)
+
+    def cheap_row(self, index: int, mask: Masks) -> Row | None:
+        """The tail and the output alone, looking back at the full prompt less the removed features.
+
+        None where the tail itself holds a token of a removed feature: such a mask is read exactly.
+        """
+        kept = (self.owner < 0) | mask[self.owner]
+        start, output = self.tail, len(self.output_ids)
+        if not kept[start:].all():
+            return None
+        return Row(
+            index,
+            np.concatenate([self.ids[start:], self.output_ids]),
+            np.arange(start, len(self.ids) + output),
+            np.full(len(self.ids) - start + output, -1),
+            start,
+            ~kept[:start],
         )
 
     def _replaced(self, kept: Masks) -> tuple[Ints, Ints, Ints]:

@@ -48,8 +48,9 @@ class Space:
         r, theta, kept = self._spans(batch, a, b)
         if self._base is None:
             self._base = (r[:n], theta[:n])
-        for i, row in enumerate(batch):  # what stands before the first removed token is as it was
-            before = np.unique(self._owner[: row.shared])
+        for i, row in enumerate(batch):  # what a row looks back at is as it is in the full prompt
+            seen = self._owner[: row.shared]
+            before = np.unique(seen if row.hidden is None else seen[~row.hidden])
             before = before[before >= 0]
             if len(before):
                 kept[i, before] = True
