@@ -51,7 +51,7 @@ def scorer(
     return surrogate.prepare(PROMPT, "sentence", ANSWER, removal=Removal(how))
 
 
-def one_layer(name: str) -> dict[str, int]:
+def one_layer(name: str) -> dict[str, Any]:
     return {"n_layer": 1} if name in ("gpt-j", "gpt2") else {"num_hidden_layers": 1}
 
 
