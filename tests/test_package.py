@@ -29,6 +29,7 @@ ORDER = [
     ["samplers"],
     ["kernels", "targets", "regression"],
     ["attribution"],
+    ["diagnostics"],
     ["explanation"],
 ]
 BEFORE = {name: {m for row in ORDER[:i] for m in row} for i, row in enumerate(ORDER) for name in row}

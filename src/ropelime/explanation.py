@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.attribution import Attribution, Recipe, attribute
+from ropelime.attribution import Recipe, attribute
+from ropelime.diagnostics import Diagnostics, diagnose
 from ropelime.errors import InputError
 from ropelime.features import Feature
 from ropelime.passes import Floats, Passes
@@ -23,11 +24,6 @@ from ropelime.rope import RopeSpace
 
 FORMAT = "ropelime.explanation"
 VERSION = 1
-
-_SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
-_INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
-_POOR_FIT = 0.3
-_FEW = 5.0
 
 
 @dataclass(frozen=True)
@@ -53,31 +49,6 @@ class Cost:
     passes: int
     tokens: int
     seconds: float | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """What is known about the quality of an explanation without any labels.
-
-    Attributes:
-        r2: Weighted R² of the fit; NaN where the target does not vary.
-        effective_samples: Effective number of readings under the kernel's weights.
-        logprob_full: Log-probability of the output with all features, nats per token.
-        logprob_none: The same with none of them.
-        masks_asked: Distinct masks that the sampler was to draw.
-        masks_got: Distinct masks that it drew.
-        notes: What was done differently from what was asked, and why.
-        warnings: When not to trust it, in plain words.
-    """
-
-    r2: float
-    effective_samples: float
-    logprob_full: float
-    logprob_none: float
-    masks_asked: int
-    masks_got: int
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,17 +249,6 @@ def build(
     """
     used = passes.select(np.delete(np.arange(len(passes.masks)), 1))
     fitted = attribute(used, recipe)
-    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
-    diagnostics = Diagnostics(
-        r2=fitted.r2,
-        effective_samples=fitted.effective,
-        logprob_full=full,
-        logprob_none=none,
-        masks_asked=asked,
-        masks_got=len(used.masks) - 1,
-        notes=tuple(dict.fromkeys((*notes, *_notes(passes)))),
-        warnings=tuple(_warnings(passes, fitted)),
-    )
     return Explanation(
         prompt=prompt,
         output=output,
@@ -300,7 +260,7 @@ def build(
         span=span,
         passes=passes,
         cost=cost,
-        diagnostics=diagnostics,
+        diagnostics=diagnose(passes, fitted, asked=asked, notes=notes),
         config=config,
         recipe=recipe,
     )
@@ -333,52 +293,6 @@ def write_text(path: Path, text: str) -> None:
         if isinstance(error, OSError):
             raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         raise
-
-
-def _notes(passes: Passes) -> tuple[str, ...]:
-    if len(passes.masks) - 1 != passes.masks.shape[1] + 1:
-        return ()
-    return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
-
-
-def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
-    found: list[str] = []
-    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
-    rows, features = len(passes.masks) - 1, passes.masks.shape[1]
-    if full < _SURPRISED:
-        found.append(
-            f"The surrogate finds this output very unlikely even with the whole prompt ({full:.1f} "
-            "nats per token): it may not follow the reasoning behind it. Try a larger surrogate."
-        )
-    moved = float(np.abs(passes.logprob - passes.logprob[0]).mean(1).max())
-    if moved < _INDEPENDENT:
-        found.append(
-            "The output hardly depends on these features: no masked prompt moved it by more than "
-            f"{moved:.2f} nats per token. The ranking may be noise."
-        )
-    elif none >= full:
-        found.append(
-            "The surrogate finds the output no less likely without any feature: it may know the answer "
-            "by itself, or be misled by the prompt."
-        )
-    if not np.any(fitted.weights):
-        found.append("Every weight is zero: nothing could be told apart, and all shares are equal.")
-    if rows <= features:
-        found.append(
-            f"{rows} readings for {features} features leave the fit undetermined; the smallest "
-            "solution was taken. Raise the budget for a firmer one."
-        )
-    elif fitted.r2 < _POOR_FIT:
-        found.append(
-            f"A sum of single shares accounts for only {max(fitted.r2, 0):.0%} of what the masks did: "
-            "features may work together, or the readings are noisy."
-        )
-    if fitted.effective < min(_FEW, 0.3 * rows):
-        found.append(
-            f"The kernel leaves about {fitted.effective:.1f} of {rows} readings: a few masks decide it "
-            "all. Try kernel='uniform'."
-        )
-    return found
 
 
 def _pack(array: Floats) -> dict[str, Any]:
