@@ -200,7 +200,7 @@ def test_spans() -> None:
         ({"prompt": None}, "got none of them"),
         ({"question": "Why?"}, r"question goes with context=\[...\]"),
         ({"output": "ab"}, "3 log-probabilities for an output of 2 characters"),
-        ({"regressor": "lasso-cv"}, "at least 10 readings, and 6 were drawn"),
+        ({"regressor": "lasso-cv"}, "at least 10 readings, not 6"),
     ],
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:

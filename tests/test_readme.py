@@ -1,13 +1,16 @@
-"""The README's Python runs and prints what the README says."""
+"""The README's Python prints what the README says, and its table is that of the results."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = ROOT / "results" / "hotpotqa-gold.jsonl"
 
 
 def test_the_example_prints_what_it_says() -> None:
@@ -28,3 +31,21 @@ def _sentences(text: str) -> list[str]:
 
 def _shares(text: str) -> list[int]:
     return [int(share) for share in re.findall(r"^(\d+)%", text, re.MULTILINE)]
+
+
+def test_the_table_is_what_the_results_say() -> None:
+    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()[1:]]
+    groups = ("2-3", "4-5", "6-8", "9-11", "12+")
+    shown = {
+        'preset="paper"`, 135M': "sparse-k",
+        "leave-one-out, 135M": "leave-one-out",
+        "ContextCite's estimator, 135M": "contextcite",
+        "chance": "chance",
+    }
+    for label, method in shown.items():
+        (line,) = [
+            line for line in README.splitlines() if line.startswith(("| " + label, "| `" + label))
+        ]
+        for group, cell in zip(groups, line.split("|")[2:-1], strict=True):
+            values = [r["iou"] for r in rows if (r["method"], r["group"]) == (method, group)]
+            assert float(cell) == round(sum(values) / len(values), 3)

@@ -16,15 +16,15 @@ from ropelime.explanation import Cost, Explanation, build
 from ropelime.kernels import Kernel
 from ropelime.progress import Option, note, reporting
 from ropelime.prompt import Prompt, Span
-from ropelime.regression import Regressor
+from ropelime.regression import Regressor, check_readings
 from ropelime.samplers import Sampler, resolve_sampler
 from ropelime.strategies import describe, unknown
 from ropelime.surrogate import Removal, Surrogate, resolve_surrogate
 from ropelime.targets import Target
 
 _CHEAP = (
-    "Only the full prompt was read exactly. Under each mask the removed features were hidden from the "
-    "question and the answer, but the kept ones had seen them."
+    "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
+    "ones had seen them. Only the full prompt, and masks that cut into its very end, were read exactly."
 )
 FEW = 16  # up to so many features half of them may go at once, see the ablation in docs/results.md
 
@@ -97,7 +97,7 @@ def explain(
             their positions, ``"placeholder:TEXT"`` puts a text there.
         readings: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt
             once and, for each mask, only what follows its last feature, with the removed features
-            hidden: many times faster, but what is kept has already seen what is removed.
+            hidden: fewer tokens, but what is kept has already seen what is removed.
         budget: How many masks to read, on top of the full and the empty prompt; the sampler decides
             if not given.
         seed: Seed of the masks.
@@ -123,12 +123,7 @@ def explain(
 
     drawn = masker.sample(n, budget=budget, rng=np.random.default_rng(seed))
     masks = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
-    least = getattr(recipe.regressor, "least_readings", 1)
-    if len(drawn.masks) + 1 < least:
-        raise InputError(
-            f"This regressor needs at least {least} readings, and {len(drawn.masks) + 1} were drawn. "
-            "Raise the budget if the sampler has more masks, or use regressor='ridge'."
-        )
+    check_readings(recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
     with reporting(progress, "Reading masked prompts") as report:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
         passes = scorer.score(

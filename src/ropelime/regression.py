@@ -124,11 +124,7 @@ class LassoCV:
         from sklearn.model_selection import KFold
 
         chosen = targets if targets.ndim == 1 else targets.mean(1)
-        if len(masks) < 2 * self.folds:
-            raise InputError(
-                f"lasso-cv with {self.folds} folds needs at least {2 * self.folds} readings, not "
-                f"{len(masks)}. Raise the budget, or use regressor='lasso' or 'ridge'."
-            )
+        check_readings(self, len(masks))
         if np.ptp(chosen) == 0:  # nothing to choose by: every penalty gives zero
             return Lasso().fit(masks, targets, weights)
         scaled = chosen / _scale(chosen, weights)
@@ -144,6 +140,16 @@ REGRESSORS: dict[str, type[Regressor]] = {cls.name: cls for cls in (WLS, Ridge, 
 def resolve_regressor(spec: object) -> Regressor:
     """A regressor by name or as an object."""
     return resolve("regressor", spec, REGRESSORS, method="fit")
+
+
+def check_readings(regressor: Regressor, count: int) -> None:
+    """Refuse fewer readings than a regressor can fit; most can fit any number."""
+    least = getattr(regressor, "least_readings", 1)
+    if count < least:
+        raise InputError(
+            f"This regressor needs at least {least} readings, not {count}. Raise the budget if the "
+            "sampler has more masks, or use regressor='lasso' or 'ridge'."
+        )
 
 
 def weighted_r2(fit: Fit, masks: Masks, targets: Floats, weights: Floats) -> float:

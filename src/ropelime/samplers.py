@@ -271,7 +271,7 @@ class Mixed:
                 "for."
             )
         if budget is not None and budget < len(distinct):
-            distinct = distinct[np.sort(rng.permutation(len(distinct))[:budget])]
+            distinct = _some(distinct, budget, rng)
         return Sample(distinct, asked, " ".join(filter(None, notes)))
 
 
@@ -362,6 +362,10 @@ def _part(masks: Masks, budget: int | None, rng: np.random.Generator, name: str)
         return Sample(masks, len(masks))
     if budget > len(masks):
         return Sample(masks, budget, f"{name} has only {len(masks)} masks; the budget was {budget}.")
-    chosen = np.sort(rng.permutation(len(masks))[:budget])
     note = f"{name} has {len(masks)} masks; the budget allowed {budget}."
-    return Sample(masks[chosen], budget, note)
+    return Sample(_some(masks, budget, rng), budget, note)
+
+
+def _some(masks: Masks, count: int, rng: np.random.Generator) -> Masks:
+    """A random part of the masks, in their order."""
+    return masks[np.sort(rng.permutation(len(masks))[:count])]

@@ -48,11 +48,12 @@ def run(
         extras: Methods of another kind, by name.
         progress: Called with the examples done and in all.
     """
+    done = sum(example.id in store.done for example in examples)
     for number, example in enumerate(examples):
         if example.id in store.done:
             continue
         if progress:
-            progress(sum(e.id in store.done for e in examples), len(examples))
+            progress(done, len(examples))
         rows = list(_example(example, methods, surrogate, seed, number, curves))
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
@@ -63,6 +64,7 @@ def run(
             "gold": int(example.gold.sum()),
         }
         store.add(example.id, [{**known, **row} for row in rows])
+        done += 1
     if progress:
         progress(len(examples), len(examples))
 
@@ -148,13 +150,14 @@ def _example(
     }
     unseen = held_out(n, np.random.default_rng([seed, number, 1]))
     reader.read(np.concatenate([*drawn.values(), unseen]))
-    cost = {m.name: int(reader.passes(drawn[m.name]).tokens.sum()) for m in methods}
+    read = {name: reader.passes(masks) for name, masks in drawn.items()}
 
     fits: dict[str, tuple[Attribution, Passes, float]] = {}
     for m in methods:
-        passes = reader.passes(drawn[m.name])
+        passes = read[m.name]
         if m.tokens_of:
-            affordable = int((np.cumsum(passes.tokens) <= cost[m.tokens_of]).sum())
+            most = read[m.tokens_of].tokens.sum()
+            affordable = int((np.cumsum(passes.tokens) <= most).sum())
             passes = passes.select(list(range(max(2, affordable))))
         start = time.perf_counter()
         fits[m.name] = (attribute(passes, m.recipe, tokens=False), passes, time.perf_counter() - start)

@@ -37,7 +37,7 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
     group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
-    group.add_argument("--readings", default="exact", help="exact, or cheap: many times faster")
+    group.add_argument("--readings", default="exact", help="exact, or cheap: fewer tokens, approximate")
     group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 

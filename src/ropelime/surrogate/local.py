@@ -1,4 +1,4 @@
-"""A transformers model as a surrogate: every mask read exactly, in batches."""
+"""A transformers model as a surrogate: masks read exactly or cheaply, in batches."""
 
 from __future__ import annotations
 

