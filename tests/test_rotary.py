@@ -35,7 +35,7 @@ SCALED: dict[str, dict[str, Any]] = {
 
 
 def keys_at(model: Any, layer: int, shift: int = 0, ids: torch.Tensor = IDS) -> torch.Tensor:
-    """(1, heads, q, d) keys of a layer with all positions shifted, from a plain cache."""
+    """(q, heads, d) keys of a layer with all positions shifted, from a plain cache."""
     cache = DynamicCache()
     with torch.no_grad():
         model(
@@ -46,7 +46,7 @@ def keys_at(model: Any, layer: int, shift: int = 0, ids: torch.Tensor = IDS) -> 
             use_cache=True,
         )
     keys: torch.Tensor = cache.layers[layer].keys
-    return keys
+    return keys[0].transpose(0, 1)
 
 
 def surrogate(model: Any) -> LocalSurrogate:
@@ -166,7 +166,7 @@ def distances(
         a, b = rotation.key_planes(keys_at(model, rotation.layer, shift))
         means = []
         for span in SPANS:
-            turned = rope.turn(a[0, span], b[0, span], -phase(span[0] + shift) * rotation.frequencies)
+            turned = rope.turn(a[span], b[span], -phase(span[0] + shift) * rotation.frequencies)
             means.append(rope.span_mean(*(x.flatten(1) for x in turned)))
         spans += [torch.stack(part) for part in zip(*means, strict=True)]
     r_x, theta_x, r_y, theta_y = spans

@@ -1,4 +1,4 @@
-"""Masks become rows of tokens, and rows become batches."""
+"""Masks become rows of tokens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ropelime.passes import Ints
 from ropelime.surrogate.base import Removal
-from ropelime.surrogate.rows import Row, Sequences, batches
+from ropelime.surrogate.rows import Row, Rows, Sequences
 
 
 def ints(*values: int) -> Ints:
@@ -19,9 +17,9 @@ def ints(*values: int) -> Ints:
 
 
 def sequences(how: str = "delete", owner: tuple[int, ...] = (-1, 0, 0, 1, -1, 2)) -> Sequences:
-    """Tokens 10, 11, ... with the output 90, 91; the placeholder is 70, 71."""
+    """Tokens 10, 11, ... with the output 90, 91, 92; the placeholder is 70, 71."""
     ids = 10 + np.arange(len(owner))
-    return Sequences(ids, ints(*owner), ints(90, 91), Removal(how), ints(70, 71), ints(1))
+    return Sequences(ids, ints(*owner), ints(90, 91, 92), Removal(how), ints(70, 71), ints(1))
 
 
 def shown(row: Row) -> dict[str, Any]:
@@ -34,7 +32,7 @@ def mask(*kept: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 def test_the_full_mask_is_the_prompt_itself(how: str) -> None:
-    row = sequences(how).row(0, mask(1, 1, 1), share=False)
+    row = sequences(how).row(0, mask(1, 1, 1))
     assert shown(row) == {
         "ids": [10, 11, 12, 13, 14, 15, 90, 91],
         "at": [0, 1, 2, 3, 4, 5, 6, 7],
@@ -43,7 +41,7 @@ def test_the_full_mask_is_the_prompt_itself(how: str) -> None:
 
 
 def test_delete_closes_the_gap() -> None:
-    row = sequences("delete").row(5, mask(0, 1, 1), share=False)
+    row = sequences("delete").row(5, mask(0, 1, 1))
     assert row.index == 5
     assert row.length == 6
     assert shown(row) == {
@@ -54,7 +52,7 @@ def test_delete_closes_the_gap() -> None:
 
 
 def test_in_place_keeps_every_position() -> None:
-    row = sequences("in-place").row(0, mask(0, 1, 0), share=False)
+    row = sequences("in-place").row(0, mask(0, 1, 0))
     assert shown(row) == {
         "ids": [10, 13, 14, 90, 91],
         "at": [0, 3, 4, 6, 7],
@@ -63,7 +61,7 @@ def test_in_place_keeps_every_position() -> None:
 
 
 def test_a_placeholder_for_every_removed_feature() -> None:
-    row = sequences("placeholder").row(0, mask(0, 0, 1), share=False)
+    row = sequences("placeholder").row(0, mask(0, 0, 1))
     assert shown(row) == {
         "ids": [10, 70, 71, 70, 71, 14, 15, 90, 91],
         "at": [0, 1, 2, 3, 4, 5, 6, 7, 8],
@@ -72,72 +70,50 @@ def test_a_placeholder_for_every_removed_feature() -> None:
 
 
 def test_one_placeholder_for_a_feature_with_a_pinned_token_inside() -> None:
-    row = sequences("placeholder", (0, -1, 0, 1)).row(0, mask(0, 1), share=False)
+    row = sequences("placeholder", (0, -1, 0, 1)).row(0, mask(0, 1))
     assert row.ids.tolist() == [70, 71, 11, 13, 90, 91]
 
 
 @pytest.mark.parametrize("how", ["delete", "in-place"])
 def test_nothing_left_is_the_beginning_of_a_text(how: str) -> None:
-    for share in (False, True):
-        row = sequences(how, (0, 0, 1)).row(0, mask(0, 0), share=share)
-        assert row.ids.tolist() == [1, 90, 91]
-        assert row.positions.tolist() == ([0, 1, 2] if how == "delete" else [0, 3, 4])
-        assert row.owner.tolist() == [-1, -1, -1]
-        assert row.shared == 0
+    row = sequences(how, (0, 0, 1)).row(0, mask(0, 0))
+    assert row.ids.tolist() == [1, 90, 91]
+    assert row.positions.tolist() == ([0, 1, 2] if how == "delete" else [0, 3, 4])
+    assert row.owner.tolist() == [-1, -1, -1]
 
 
 def test_an_empty_placeholder_deletes() -> None:
     empty = Sequences(ints(10, 11), ints(0, 1), ints(90), Removal("placeholder", ""), ints(), ints(1))
-    assert empty.row(0, mask(0, 1), share=False).ids.tolist() == [11, 90]
-    assert empty.row(0, mask(0, 0), share=False).ids.tolist() == [1, 90]
+    assert empty.row(0, mask(0, 1)).ids.tolist() == [11]
+    assert empty.row(0, mask(0, 0)).ids.tolist() == [1]
 
 
-def test_sharing_leaves_what_follows_the_first_removed_token() -> None:
-    row = sequences().row(0, mask(1, 0, 1), share=True)
-    assert row.shared == 3
-    assert shown(row) == {"ids": [14, 15, 90, 91], "at": [3, 4, 5, 6], "owner": [-1, 2, -1, -1]}
+def test_the_last_token_of_the_output_is_not_run() -> None:
+    row = sequences().row(0, mask(1, 1, 1))
+    assert row.outputs == 3
+    assert row.ids[-row.outputs :].tolist() == [15, 90, 91]  # these predict 90, 91 and 92
 
 
-def test_sharing_leaves_one_token_to_predict_the_output() -> None:
-    row = sequences().row(0, mask(1, 1, 0), share=True)  # the last token of the prompt is removed
-    assert row.shared == 4
-    assert row.ids.tolist() == [14, 90, 91]
+def test_a_tail_looks_back_at_what_is_kept() -> None:
+    made = sequences(owner=(-1, 0, 0, 1, -1, -1))
+    row = made.cheap_row(3, mask(0, 1))
+    assert shown(row) == {"ids": [14, 15, 90, 91], "at": [4, 5, 6, 7], "owner": [-1, -1, -1, -1]}
+    assert row.past is not None
+    assert row.past.tolist() == [0, 3]
+    assert made.can_look_back(mask(0, 0))
+    assert not sequences().can_look_back(mask(1, 1, 0))  # the last feature is the tail itself
 
 
-@given(
-    st.lists(st.integers(-1, 3), min_size=1, max_size=12),
-    st.lists(st.booleans(), min_size=4, max_size=4),
-    st.sampled_from(["delete", "in-place", "placeholder"]),
-)
-def test_shared_tokens_and_the_rest_are_the_whole_row(
-    owner: list[int], kept: list[bool], how: str
-) -> None:
-    made = sequences(how, tuple(sorted(owner)))
-    whole, rest = (made.row(0, np.array(kept), share=share) for share in (False, True))
-    assert whole.ids.tolist() == [*made.ids[: rest.shared], *rest.ids]
-    assert whole.owner.tolist() == [*made.owner[: rest.shared], *rest.owner]
-    assert whole.positions.tolist() == [*range(rest.shared), *rest.positions]
-    assert rest.length > len(made.output_ids)
-
-
-def rows(*lengths: int) -> list[Row]:
-    blank = [np.zeros(length, dtype=np.int64) for length in lengths]
-    return [Row(i, row, row, row, shared=0) for i, row in enumerate(blank)]
-
-
-def test_batches_hold_rows_of_like_length() -> None:
-    got = list(batches(rows(3, 9, 4, 8, 1), tokens=18, most=10))
-    assert [[row.length for row in batch] for batch in got] == [[9, 8], [4, 3, 1]]
-
-
-@given(st.lists(st.integers(1, 30), max_size=20), st.integers(1, 90), st.integers(1, 5), st.randoms())
-def test_batches_keep_their_limits(lengths: list[int], tokens: int, most: int, rng: Any) -> None:
-    given_rows = rows(*lengths)
-    got = list(batches(given_rows, tokens=tokens, most=most))
-    assert sorted(row.index for batch in got for row in batch) == list(range(len(lengths)))
-    for batch in got:
-        assert len(batch) <= most
-        assert len(batch) == 1 or len(batch) * max(row.length for row in batch) <= tokens
-    rng.shuffle(given_rows)
-    again = list(batches(given_rows, tokens=tokens, most=most))
-    assert [[r.index for r in batch] for batch in again] == [[r.index for r in batch] for batch in got]
+def test_rows_come_with_those_that_begin_alike_together() -> None:
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 0]], dtype=bool)
+    rows = Rows(sequences(), masks, cheap=False)
+    assert [row.index for row in rows] == [0, 4, 2, 1, 3]
+    assert [row.index for row in rows[1:3]] == [4, 2]
+    cheap = Rows(sequences(), masks, cheap=True)  # only the mask without the last feature is exact
+    assert [(row.index, row.past is None) for row in cheap] == [
+        (0, True),
+        (2, False),
+        (1, False),
+        (3, False),
+        (4, True),
+    ]

@@ -158,7 +158,7 @@ def explain(
         span=(0, len(answer)),
         cost=Cost(len(np.unique(masks, axis=0)), passes.scored, time.perf_counter() - start),
         asked=drawn.asked,
-        notes=tuple(filter(None, (drawn.note, _CHEAP if readings == "cheap" else ""))),
+        notes=tuple(filter(None, (drawn.note, passes.note, _CHEAP if readings == "cheap" else ""))),
     )
 
 

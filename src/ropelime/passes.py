@@ -28,6 +28,7 @@ class Passes:
         tokens: (N,) length of each masked prompt with the output.
         scored: Tokens that the surrogate really ran, after shared work was done once.
         seconds: Time that this took.
+        note: What the reader of the result should know about the reading; empty where nothing is.
     """
 
     masks: Masks
@@ -37,6 +38,7 @@ class Passes:
     tokens: Ints
     scored: int
     seconds: float
+    note: str = ""
 
     def select(self, rows: Sequence[int] | Ints | Masks) -> Passes:
         """The same readings for some of the rows only."""
@@ -48,6 +50,7 @@ class Passes:
             self.tokens[rows],
             self.scored,
             self.seconds,
+            self.note,
         )
 
     def columns(self, start: int, end: int) -> Passes:
@@ -60,4 +63,5 @@ class Passes:
             self.tokens,
             self.scored,
             self.seconds,
+            self.note,
         )

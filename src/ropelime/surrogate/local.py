@@ -1,11 +1,11 @@
-"""A transformers model as a surrogate: masks read exactly or cheaply, in batches."""
+"""A transformers model as a surrogate: masks read exactly or cheaply."""
 
 from __future__ import annotations
 
-import math
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,17 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.features import Feature, enough, split
-from ropelime.passes import Floats, Masks, Passes
+from ropelime.passes import Floats, Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Progress, Removal
-from ropelime.surrogate.cache import Layers, SharedCache
 from ropelime.surrogate.encoding import Encoder, owners
-from ropelime.surrogate.rows import Row, Sequences, batches
-from ropelime.surrogate.spaces import Space, hidden_planes, hidden_states
+from ropelime.surrogate.engine import Engine, Piece
+from ropelime.surrogate.rows import Rows, Sequences
+from ropelime.surrogate.spaces import Space, hidden_planes
 
-_LOGITS_AT_ONCE = 1 << 28  # bounds rows x output tokens x vocabulary of one batch
-_SHARE_FROM = 0.2  # share prefixes when that saves at least this part of the tokens
+_LOGITS_IN_FLOAT = 1 << 25  # bounds output positions x vocabulary in float32
 
 
 class LocalSurrogate:
@@ -42,6 +41,8 @@ class LocalSurrogate:
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
+        self.engine = Engine(model, self.name)
+        self.lock = threading.Lock()  # one run at a time; a model may serve several threads
         self._rotations: dict[int, rotary.Rotation | None] = {}
 
     @property
@@ -124,20 +125,9 @@ class LocalSurrogate:
     def _measured(self, layer: int) -> rotary.Rotation | None:
         if layer not in self._rotations:
             ids = torch.arange(8, 24, device=self.device)[None] % self.vocabulary
-            keys = []
-            for shift in (0, 1):
-                cache = SharedCache(capture={layer})
-                positions = torch.arange(shift, shift + ids.shape[1], device=self.device)[None]
-                with torch.inference_mode():
-                    self.model(
-                        input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
-                    )
-                keys.append(cache.captured.get(layer))
-            if keys[0] is None or keys[1] is None:
-                raise ModelError(
-                    f"{self.name} does not keep the keys of layer {layer} in a cache, so kernel="
-                    f"'rope-rwmd' cannot read them. Use {rotary.WITHOUT_ROPE} with it."
-                )
+            places = torch.arange(ids.shape[1], device=self.device)[None]
+            with self.lock, torch.inference_mode():
+                keys = [self.engine.keys(ids, places + shift, layer) for shift in (0, 1)]
             self._rotations[layer] = rotary.measure(keys[0], keys[1], self.model, layer)
         return self._rotations[layer]
 
@@ -183,179 +173,128 @@ class LocalScorer:
         if not masks[0].all():
             raise InputError("The first mask must be the unmasked prompt.")
         distinct, inverse = _distinct(masks)
-        with torch.inference_mode():
-            run = _Run(
-                self._surrogate, self.sequences, len(self.features), kl=kl, spaces=spaces, cheap=cheap
+        surrogate, sequences = self._surrogate, self.sequences
+        readings = _Readings(surrogate, sequences, distinct, kl=kl, spaces=spaces)
+        rows = Rows(sequences, distinct, cheap=cheap)
+        self._check(rows, cheap=cheap)
+        with surrogate.lock, torch.inference_mode():
+            scored, note = surrogate.engine.run(
+                rows,
+                readings.take,
+                keys=readings.layers("key"),
+                hidden=readings.layers("hidden"),
+                tokens=batch_tokens,
+                progress=progress,
             )
-            run.all(distinct, batch_tokens or _batch_tokens(self._surrogate.device), progress)
-        bad = ~np.isfinite(run.logprob).all(1) | ~np.isfinite(run.kl).all(1)
-        if bad.any():
-            dtype = str(self._surrogate.model.dtype).removeprefix("torch.")
-            raise ModelError(
-                f"{self._surrogate.name} gave NaN or infinite probabilities under {int(bad.sum())} of "
-                f"{len(distinct)} masks in {dtype}. Try dtype='float32'; if that fails too, the model "
-                "file is damaged."
-            )
+        readings.check()
+        tokens = np.zeros(len(distinct), dtype=np.int64)
+        for row in rows:
+            tokens[row.index] = row.length + 1  # the last token of the output is not run
         return Passes(
             masks,
-            run.logprob[inverse],
-            run.kl[inverse] if kl else None,
-            {space.settings: space.distance[inverse] for space in run.spaces},
-            run.tokens[inverse],
-            run.scored,
+            readings.logprob[inverse],
+            readings.kl[inverse] if kl else None,
+            {space.settings: space.distance[inverse] for space in readings.spaces},
+            tokens[inverse],
+            scored,
             time.perf_counter() - start,
+            note,
         )
 
+    def _check(self, rows: Rows, *, cheap: bool) -> None:
+        surrogate = self._surrogate
+        longest = max(row.end for row in rows) + 1
+        if surrogate.window is not None and longest > surrogate.window:
+            raise InputError(
+                f"With placeholders for what is removed, prompt and output grow to {longest:,} tokens, "
+                f"and {surrogate.name} can read {surrogate.window:,} in all. Use a shorter "
+                "placeholder, or removal='delete'."
+            )
+        if cheap and not surrogate.engine.looks_back(longest):
+            raise ModelError(
+                f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
+                "it has no cheap readings of it. Use readings='exact'."
+            )
 
-class _Run:
-    """The state of one scoring: the unmasked readings, and results that fill up batch by batch."""
+
+class _Readings:
+    """What the rows of one scoring showed, filled up piece by piece."""
 
     def __init__(
         self,
         surrogate: LocalSurrogate,
         sequences: Sequences,
-        features: int,
+        masks: Masks,
         *,
         kl: bool,
         spaces: Sequence[RopeSpace],
-        cheap: bool,
     ) -> None:
-        self.cheap = cheap
-        self.surrogate = surrogate
-        self.sequences = sequences
-        self.features = features
-        self.want_kl = kl
-        self.spaces = [
-            Space(settings, surrogate.rotation(settings.layer), sequences, features)
-            for settings in spaces
-        ]
-        self.output = torch.as_tensor(sequences.output_ids, device=surrogate.device)
-        self.shared: Layers = {}
-        self.logp0: torch.Tensor | None = None  # (T, V) log-probabilities under the unmasked prompt
-        self.scored = 0
-
-    def all(self, masks: Masks, batch_tokens: int, progress: Progress | None) -> None:
-        """Read every mask: the unmasked prompt first, then the others in batches."""
-        count, length = len(masks), len(self.sequences.output_ids)
+        count, length = len(masks), len(sequences.output_ids)
         self.logprob: Floats = np.full((count, length), np.nan)
         self.kl: Floats = np.zeros((count, length))
+        self.spaces = [
+            Space(settings, surrogate.rotation(settings.layer), sequences, masks.shape)
+            for settings in spaces
+        ]
+        self._surrogate, self._masks, self._want_kl = surrogate, masks, kl
+        self._output = torch.as_tensor(sequences.output_ids)
+        self._logp0: torch.Tensor | None = None  # (T, V) log-probabilities under the unmasked prompt
+
+    def layers(self, space: str) -> set[int]:
+        """The layers that distances in such a space are read from."""
+        return {s.rotation.layer for s in self.spaces if s.settings.space == space}
+
+    def take(self, piece: Piece) -> None:
+        """Write down what a piece shows."""
+        self._probabilities(piece.readings, piece.logits)
         for space in self.spaces:
-            space.distance = np.full(count, np.nan)
-        self.tokens = np.zeros(count, dtype=np.int64)
-        whole = [self.sequences.row(i, mask, share=False) for i, mask in enumerate(masks)]
-        self.tokens[:] = [row.length for row in whole]
-        longest, window = int(self.tokens.max()), self.surrogate.window
-        if window is not None and longest > window:
-            raise InputError(
-                f"With placeholders for what is removed, prompt and output grow to {longest:,} tokens, "
-                f"and {self.surrogate.name} can read {window:,} in all. Use a shorter placeholder, or "
-                "removal='delete'."
-            )
-        rows = self._cheap_rows(masks, whole) if self.cheap else self._shared_rows(masks, whole)
-        if self.cheap:
-            self.tokens[1:] = [row.length for row in rows]
-        total = whole[0].length + sum(row.length for row in rows)
-        self._batch([whole[0]], keep=any(row.shared for row in rows))
-        done = whole[0].length
-        most = max(1, _LOGITS_AT_ONCE // (length * self.surrogate.vocabulary))
-        limit = _long_from(self.surrogate.model)
-        for group in ([r for r in rows if r.end <= limit], [r for r in rows if r.end > limit]):
-            for batch in batches(group, tokens=batch_tokens, most=most):
-                if progress:
-                    progress(done, total)
-                self._batch(batch)
-                done += sum(row.length for row in batch)
-        self.scored = total
-        if progress:
-            progress(total, total)
+            if piece.whole:
+                space.measure(piece.whole, *self._planes(piece, space))
+            for row in piece.looking:
+                space.look_back(row, np.flatnonzero(self._masks[row.index]))
 
-    def _cheap_rows(self, masks: Masks, whole: list[Row]) -> list[Row]:
-        """Only the tails, looking back at the full prompt."""
-        model = self.surrogate.model
-        if not _may_share(model, whole[0].length) or whole[0].end > _long_from(model):
-            raise ModelError(
-                f"{self.surrogate.name} does not look back at all of a prompt this long in the same "
-                "way, so it has no cheap readings of it. Use readings='exact'."
-            )
-        cheap = [self.sequences.cheap_row(i, mask) for i, mask in enumerate(masks)]
-        return [row or exact for row, exact in zip(cheap[1:], whole[1:], strict=True)]
+    def _planes(self, piece: Piece, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
+        layer = space.rotation.layer
+        if space.settings.space == "key":
+            return space.rotation.key_planes(piece.keys[layer])
+        positions = np.concatenate([row.positions for row in piece.whole])
+        return hidden_planes(piece.hidden[layer], space.rotation, positions)
 
-    def _shared_rows(self, masks: Masks, whole: list[Row]) -> list[Row]:
-        """Rows without what they have in common with the full prompt, where that pays."""
-        rest = whole[1:]
-        if not _may_share(self.surrogate.model, max(row.length for row in whole)):
-            return rest
-        if len({row.end <= _long_from(self.surrogate.model) for row in whole}) > 1:
-            return rest
-        shared = [self.sequences.row(i, mask, share=True) for i, mask in enumerate(masks) if i > 0]
-        saved = sum(row.shared for row in shared)
-        return shared if saved > _SHARE_FROM * sum(row.length for row in rest) else rest
-
-    def _batch(self, batch: list[Row], *, keep: bool = False) -> None:
-        """Run one batch and write its readings."""
-        device, model = self.surrogate.device, self.surrogate.model
-        width = max(row.length for row in batch)
-        ids = np.zeros((len(batch), width), dtype=np.int64)
-        positions = np.zeros((len(batch), width), dtype=np.int64)
-        for i, row in enumerate(batch):
-            ids[i, : row.length] = row.ids
-            positions[i, : row.length] = row.positions
-            positions[i, row.length :] = row.positions[-1]
-        length = max(row.shared for row in batch)
-        cache = SharedCache(
-            shared=self.shared,
-            length=length,
-            capture={space.rotation.layer for space in self.spaces},
-            keep=keep,
-        )
-        arguments: dict[str, Any] = {}
-        if length or self.sequences.removal.how == "in-place":
-            arguments["position_ids"] = torch.as_tensor(positions, device=device)
-            # Without shared tokens the model makes its own mask: it knows its sliding windows.
-            arguments["attention_mask"] = (
-                _look_back(batch, width, length, model.dtype, device)
-                if length
-                else torch.ones(len(batch), width, dtype=torch.long, device=device)
-            )
-        hidden = {s.rotation.layer for s in self.spaces if s.settings.space == "hidden"}
-        with (
-            _output_rows_only(model, [row.length for row in batch], len(self.output)),
-            hidden_states(model, hidden) as states,
-        ):
-            logits = model(
-                input_ids=torch.as_tensor(ids, device=device),
-                past_key_values=cache,
-                use_cache=True,
-                **arguments,
-            ).logits
-        if keep:
-            prompt = len(self.sequences.ids)
-            self.shared = {n: (k[:, :, :prompt], v[:, :, :prompt]) for n, (k, v) in cache.kept.items()}
-        self._probabilities(batch, logits)
-        for space in self.spaces:
-            layer = space.rotation.layer
-            if space.settings.space == "hidden":
-                planes = hidden_planes(states[layer], space.rotation, positions)
-            else:
-                planes = space.rotation.key_planes(cache.captured[layer])
-            space.measure(batch, *planes)
-
-    def _probabilities(self, batch: list[Row], logits: torch.Tensor) -> None:
+    def _probabilities(self, readings: Ints, logits: torch.Tensor) -> None:
         """Log-probabilities of the output, and divergences from the unmasked prompt."""
-        logprobs, divergences = [], []
-        for scores in logits:  # one row at a time: the whole batch in float32 would be large
-            values = scores.float()  # (T, V)
-            logp = values - values.logsumexp(-1, keepdim=True)
-            logprobs.append(logp.gather(-1, self.output[:, None].to(values.device))[:, 0])
-            if self.want_kl:
-                if self.logp0 is None:
-                    self.logp0 = logp
-                # Not a matrix product, which adds up a large vocabulary too coarsely in float32.
-                divergences.append((self.logp0.exp() * (self.logp0 - logp)).sum(-1))
-        rows = [row.index for row in batch]
-        self.logprob[rows] = torch.stack(logprobs).double().cpu().numpy()
-        if divergences:
-            self.kl[rows] = torch.stack(divergences).double().cpu().numpy()
+        # The unmasked prompt by itself and first, and never much of the vocabulary in float32 at once.
+        full = int((readings[:, 0] == 0).sum())
+        step = max(1, _LOGITS_IN_FLOAT // logits.shape[-1])
+        starts = [*range(0, full, step), *range(full, len(readings), step)]
+        for start, stop in pairwise([*starts, len(readings)]):
+            which, token = readings[start:stop].T
+            values = logits[start:stop].float()
+            values -= values.logsumexp(-1, keepdim=True)
+            at = torch.as_tensor(token, device=values.device)
+            said = values.gather(-1, self._output.to(values.device)[at, None])[:, 0]
+            self.logprob[which, token] = said.double().cpu().numpy()
+            if not self._want_kl:
+                continue
+            if self._logp0 is None:
+                self._logp0 = values.new_empty(len(self._output), values.shape[-1])
+            if start < full:
+                self._logp0[at] = values
+                continue
+            base = self._logp0[at]
+            # Not a matrix product, which adds up a large vocabulary too coarsely in float32.
+            apart = (base.exp() * values.neg_().add_(base)).sum(-1)
+            self.kl[which, token] = apart.double().cpu().numpy()
+
+    def check(self) -> None:
+        """Refuse readings that are not numbers."""
+        bad = np.asarray(~np.isfinite(self.logprob).all(1) | ~np.isfinite(self.kl).all(1))
+        if bad.any():
+            dtype = str(self._surrogate.model.dtype).removeprefix("torch.")
+            raise ModelError(
+                f"{self._surrogate.name} gave NaN or infinite probabilities under {int(bad.sum())} of "
+                f"{len(bad)} masks in {dtype}. Try dtype='float32'; if that fails too, the model "
+                "file is damaged."
+            )
 
 
 def _distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]:
@@ -365,10 +304,6 @@ def _distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return masks[first[order]], rank[inverse.reshape(-1)]
-
-
-def _batch_tokens(device: torch.device) -> int:
-    return 32_768 if device.type == "cuda" else 1_024
 
 
 def _with_tokens(
@@ -396,59 +331,3 @@ def _with_tokens(
     if not has[0]:
         raise InputError("The first feature has no token of its own. Use coarser features.")
     return enough(joined), np.where(owner >= 0, number[owner], -1)
-
-
-def _may_share(model: Any, length: int) -> bool:
-    """Whether rows of this length can look back at a prompt that was run before them.
-
-    Not where some layer looks back less far than that, in a window or a chunk, and not with ALiBi,
-    where distances are counted over all keys, hidden or not.
-    """
-    config = model.config.get_text_config()
-    reach = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    alibi = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt")
-    return not alibi and all(length <= int(r) for r in reach if r)
-
-
-def _long_from(model: Any) -> float:
-    """The length beyond which a LongRoPE model (Phi-3) turns all its keys at other frequencies."""
-    config = model.config.get_text_config()
-    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    if scaling.get("rope_type", scaling.get("type")) != "longrope":
-        return math.inf
-    limit = scaling.get("original_max_position_embeddings")
-    return float(limit or config.original_max_position_embeddings)
-
-
-def _look_back(
-    batch: list[Row], width: int, shared: int, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """(b, 1, q, shared + q) additive mask: each row sees its shared tokens and its own past."""
-    visible = torch.zeros(len(batch), width, shared + width, dtype=torch.bool, device=device)
-    visible[:, :, shared:] = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-    if shared:
-        counts = torch.as_tensor([row.shared for row in batch], device=device)
-        visible[:, :, :shared] = torch.arange(shared, device=device) < counts[:, None, None]
-        for i, row in enumerate(batch):
-            if row.hidden is not None:
-                visible[i, :, : row.shared] &= ~torch.as_tensor(row.hidden, device=device)
-    mask = torch.zeros(visible.shape, dtype=dtype, device=device)
-    return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
-
-
-@contextmanager
-def _output_rows_only(model: Any, lengths: list[int], outputs: int) -> Iterator[None]:
-    """Let the head see only the positions that predict the output, whatever the model does after."""
-    head = model.get_output_embeddings()
-    last = torch.as_tensor(lengths)[:, None] - outputs - 1 + torch.arange(outputs)
-
-    def gather(_: Any, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        hidden = arguments[0]
-        rows = torch.arange(len(lengths), device=hidden.device)[:, None]
-        return (hidden[rows, last.to(hidden.device)], *arguments[1:])
-
-    handle = head.register_forward_pre_hook(gather)
-    try:
-        yield
-    finally:
-        handle.remove()

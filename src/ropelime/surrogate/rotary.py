@@ -36,10 +36,9 @@ class Rotation:
     frequencies: torch.Tensor
 
     def key_planes(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(b, heads, q, d) keys to two (b, q, heads, P) coordinates, in float32."""
+        """(tokens, heads, d) keys to two (tokens, heads, P) coordinates, in float32."""
         end = self.offset + 2 * len(self.frequencies)
-        turned = keys[..., self.offset : end].transpose(1, 2).float()
-        return rope.planes(turned, self.pairing)
+        return rope.planes(keys[..., self.offset : end].float(), self.pairing)
 
 
 def candidates(model: Any) -> list[torch.Tensor]:
@@ -60,7 +59,7 @@ def measure(before: torch.Tensor, after: torch.Tensor, model: Any, layer: int) -
     """The rotation that takes ``before`` to ``after``, the same keys one position later.
 
     Args:
-        before: (1, heads, q, d) keys of the layer.
+        before: (q, heads, d) keys of the layer.
         after: The same with every position shifted by one.
         model: The model that they come from.
         layer: The layer, to be noted in the result.

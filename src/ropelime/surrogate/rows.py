@@ -1,10 +1,12 @@
-"""Masks become rows of tokens, and rows become batches. Pure arithmetic on arrays."""
+"""Masks become rows of tokens. Pure arithmetic on arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence as SequenceOf
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 
@@ -14,23 +16,24 @@ from ropelime.surrogate.base import Removal
 
 @dataclass(frozen=True)
 class Row:
-    """One masked prompt with the output behind it, less what it shares with the full prompt.
+    """One masked prompt with the output behind it; its last token is left out, it predicts nothing.
 
     Attributes:
         index: Which mask it is.
-        ids: (q,) tokens still to be run.
+        ids: (q,) tokens.
         positions: (q,) where they stand.
         owner: (q,) the feature of each token, -1 for pinned and output tokens.
-        shared: How many tokens of the full prompt come before them, unchanged.
-        hidden: (shared,) which of these the row must not look at; None where it may see them all.
+        outputs: How many of the last tokens predict a token of the output.
+        past: Where in the row before it lie the tokens that it looks back at; None for a row that
+            is whole.
     """
 
     index: int
     ids: Ints
     positions: Ints
     owner: Ints
-    shared: int
-    hidden: Masks | None = None
+    outputs: int
+    past: Ints | None = None
 
     @property
     def length(self) -> int:
@@ -54,8 +57,8 @@ class Sequences:
     placeholder: Ints  # (p,)
     beginning: Ints  # (1,) what is read where nothing is left of the prompt
 
-    def row(self, index: int, mask: Masks, *, share: bool) -> Row:
-        """The row of one mask; with ``share`` only what follows the first removed token."""
+    def row(self, index: int, mask: Masks) -> Row:
+        """The row of one mask."""
         kept = (self.owner < 0) | mask[self.owner]
         if self.removal.how == "placeholder" and not kept.all():
             ids, owner, positions = self._replaced(kept)
@@ -65,17 +68,20 @@ class Sequences:
             positions = places if self.removal.how == "in-place" else np.arange(len(places))
         if not len(ids):  # something must predict the first token of the output
             ids, owner, positions = self.beginning, np.array([-1]), np.array([0])
-        shared = 0
-        if share:  # one token of the prompt stays, because it predicts the first of the output
-            first_removed = len(ids) if kept.all() else int(np.argmin(kept))
-            shared = min(first_removed, len(ids) - 1)
         after = len(self.ids) if self.removal.how == "in-place" else len(ids)
+        return self._with_output(index, ids, positions, owner, after)
+
+    def _with_output(
+        self, index: int, ids: Ints, positions: Ints, owner: Ints, after: int, past: Ints | None = None
+    ) -> Row:
+        output = self.output_ids[:-1]
         return Row(
             index,
-            np.concatenate([ids[shared:], self.output_ids]),
-            np.concatenate([positions[shared:], after + np.arange(len(self.output_ids))]),
-            np.concatenate([owner[shared:], np.full(len(self.output_ids), -1)]),
-            shared,
+            np.concatenate([ids, output]),
+            np.concatenate([positions, after + np.arange(len(output))]),
+            np.concatenate([owner, np.full(len(output), -1)]),
+            len(self.output_ids),
+            past,
         )
 
     @property
@@ -84,22 +90,22 @@ class Sequences:
         last = int(np.flatnonzero(self.owner >= 0)[-1])
         return min(last + 1, len(self.ids) - 1)
 
-    def cheap_row(self, index: int, mask: Masks) -> Row | None:
-        """The tail and the output alone, looking back at the full prompt less the removed features.
+    def can_look_back(self, mask: Masks) -> bool:
+        """Whether the tail holds no token of a removed feature."""
+        owner = self.owner[self.tail :]
+        return bool(((owner < 0) | mask[owner]).all())
 
-        None where the tail itself holds a token of a removed feature: such a mask is read exactly.
-        """
-        kept = (self.owner < 0) | mask[self.owner]
-        start, output = self.tail, len(self.output_ids)
-        if not kept[start:].all():
-            return None
-        return Row(
+    def cheap_row(self, index: int, mask: Masks) -> Row:
+        """The tail and the output alone, looking back at the full prompt less the removed features."""
+        start, length = self.tail, len(self.ids)
+        kept = (self.owner[:start] < 0) | mask[self.owner[:start]]
+        return self._with_output(
             index,
-            np.concatenate([self.ids[start:], self.output_ids]),
-            np.arange(start, len(self.ids) + output),
-            np.full(len(self.ids) - start + output, -1),
-            start,
-            ~kept[:start],
+            self.ids[start:],
+            np.arange(start, length),
+            np.full(length - start, -1),
+            length,
+            np.flatnonzero(kept),
         )
 
     def _replaced(self, kept: Masks) -> tuple[Ints, Ints, Ints]:
@@ -121,22 +127,43 @@ class Sequences:
         return joined, np.concatenate(owner), np.arange(len(joined))
 
 
-def batches(rows: Sequence[Row], *, tokens: int, most: int) -> Iterator[list[Row]]:
-    """Group rows of like length, so that padding costs little.
+class Rows(SequenceOf[Row]):
+    """The rows of many masks, each made when it is asked for."""
 
-    Args:
-        rows: The rows.
-        tokens: Tokens of a batch, with padding and with the shared part that each row looks back at.
-        most: Rows of a batch.
-    """
-    batch: list[Row] = []
-    width = 0
-    for row in sorted(rows, key=lambda r: (-r.length, r.index)):
-        wider = max(width, row.length)
-        if batch and ((len(batch) + 1) * wider > tokens or len(batch) >= most):
-            yield batch
-            batch, wider = [], row.length
-        batch.append(row)
-        width = wider
-    if batch:
-        yield batch
+    def __init__(self, sequences: Sequences, masks: Masks, *, cheap: bool) -> None:
+        """Put them into an order in which neighbours begin alike.
+
+        Args:
+            sequences: The tokens.
+            masks: (N, n) distinct masks, the first of them all ones.
+            cheap: Whether rows look back at the first one where they can.
+        """
+        self._sequences, self._masks = sequences, masks
+        self._cheap = np.zeros(len(masks), dtype=bool)
+        if cheap:
+            self._cheap[1:] = [sequences.can_look_back(mask) for mask in masks[1:]]
+        # The full prompt, then what looks back at it, then the rest with kept features first.
+        self._order = np.lexsort((*(~masks).T[::-1], ~self._cheap, np.arange(len(masks)) > 0))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, number: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Rows: ...
+
+    def __getitem__(self, number: int | slice) -> Row | Rows:
+        if isinstance(number, slice):
+            return self.part(np.arange(len(self))[number])
+        index = int(self._order[number])
+        if self._cheap[index]:
+            return self._sequences.cheap_row(index, self._masks[index])
+        return self._sequences.row(index, self._masks[index])
+
+    def part(self, numbers: Ints) -> Rows:
+        """Some of the rows."""
+        some = copy(self)
+        some._order = self._order[numbers]
+        return some

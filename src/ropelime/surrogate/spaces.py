@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from ropelime import rope
-from ropelime.errors import ModelError
-from ropelime.passes import Floats, Masks
+from ropelime.passes import Floats, Ints
 from ropelime.rope import RopeSpace
 from ropelime.surrogate.rotary import Rotation
 from ropelime.surrogate.rows import Row, Sequences
+
+_DISTANCES_AT_ONCE = 1 << 24
 
 
 class Space:
     """Distances in one rotary space, row by row; the first row is the unmasked prompt."""
 
     def __init__(
-        self, settings: RopeSpace, rotation: Rotation, sequences: Sequences, features: int
+        self, settings: RopeSpace, rotation: Rotation, sequences: Sequences, shape: tuple[int, ...]
     ) -> None:
         """Start with no distances.
 
@@ -29,111 +28,108 @@ class Space:
             settings: The space.
             rotation: The planes of its layer.
             sequences: The tokens of the prompt.
-            features: How many features it has.
+            shape: (N, n), how many masks and features there are.
         """
         self.settings = settings
         self.rotation = rotation
-        self.distance: Floats = np.empty(0)
-        self._owner = sequences.owner
+        count, features = shape
+        self.distance: Floats = np.full(count, np.nan)
         self._features = features
         mass = np.ones(features)
         if settings.mass == "tokens":
-            mass = np.bincount(self._owner[self._owner >= 0], minlength=features).astype(float)
+            mass = np.bincount(sequences.owner[sequences.owner >= 0], minlength=features).astype(float)
         self._mass = mass
         self._base: tuple[torch.Tensor, torch.Tensor] | None = None  # r, theta: (n, D)
+        self._within: Floats | None = None  # (n, n) between the features of the full prompt
 
-    def measure(self, batch: list[Row], a: torch.Tensor, b: torch.Tensor) -> None:
-        """Mover's distances of the rows, from the planes (b, q, heads, P) of their tokens."""
-        n = self._features
-        r, theta, kept = self._spans(batch, a, b)
+    def measure(self, rows: list[Row], a: torch.Tensor, b: torch.Tensor) -> None:
+        """Mover's distances of whole rows.
+
+        Args:
+            rows: The rows; the unmasked prompt must be the first of the first call.
+            a: (tokens, heads, P) first coordinate in each plane, all rows' tokens one behind the other.
+            b: The second coordinate.
+        """
+        at = 0
+        while rows:
+            group: list[Row] = []
+            slots = 0
+            for row in rows:  # as many as bound the matrix of distances
+                slots += self._features
+                if group and slots * self._features > _DISTANCES_AT_ONCE:
+                    break
+                group.append(row)
+            tokens = sum(row.length for row in group)
+            self._measure(group, a[at : at + tokens], b[at : at + tokens])
+            rows, at = rows[len(group) :], at + tokens
+
+    def _measure(self, rows: list[Row], a: torch.Tensor, b: torch.Tensor) -> None:
+        which, owner, r, theta = self._spans(rows, a, b)
         if self._base is None:
-            self._base = (r[:n], theta[:n])
-        for i, row in enumerate(batch):  # what a row looks back at is as it is in the full prompt
-            seen = self._owner[: row.shared]
-            before = np.unique(seen if row.hidden is None else seen[~row.hidden])
-            before = before[before >= 0]
-            if len(before):
-                kept[i, before] = True
-                source = torch.as_tensor(before, device=r.device)
-                r[i * n + source] = self._base[0][source]
-                theta[i * n + source] = self._base[1][source]
-        distances = rope.polar_distances(*self._base, r, theta, self.settings.beta)
-        between = distances.view(n, len(batch), n).double().cpu().numpy()
-        for i, row in enumerate(batch):
-            self.distance[row.index] = rope.rwmd(
-                between[:, i, kept[i]], self._mass, self._mass[kept[i]], tight=self.settings.tight
-            )
+            whole = torch.as_tensor(which == 0, device=r.device)
+            self._base = (r[whole], theta[whole])
+        between = self._distances(r, theta)
+        for number, row in enumerate(rows):
+            mine = which == number
+            self._put(row, between[:, mine], owner[mine])
+
+    def look_back(self, row: Row, features: Ints) -> None:
+        """Mover's distance of a row that sees these features as they are in the full prompt."""
+        if self._within is None:
+            assert self._base is not None
+            self._within = self._distances(*self._base)
+        self._put(row, self._within[:, features], features)
+
+    def _distances(self, r: torch.Tensor, theta: torch.Tensor) -> Floats:
+        assert self._base is not None
+        between = rope.polar_distances(*self._base, r, theta, self.settings.beta)
+        return np.asarray(between.double().cpu().numpy())
+
+    def _put(self, row: Row, between: Floats, kept: Ints) -> None:
+        self.distance[row.index] = rope.rwmd(
+            between, self._mass, self._mass[kept], tight=self.settings.tight
+        )
 
     def _spans(
-        self, batch: list[Row], a: torch.Tensor, b: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, Masks]:
-        """Mean magnitude and phase of every feature of every row.
+        self, rows: list[Row], a: torch.Tensor, b: torch.Tensor
+    ) -> tuple[Ints, Ints, torch.Tensor, torch.Tensor]:
+        """Mean magnitude and phase of every feature that is left in every row.
 
         Returns:
-            (rows * n, D) magnitudes, (rows * n, D) phases, and (rows, n) which features have tokens.
+            (s,) the number of the row, (s,) the feature, (s, D) magnitudes and (s, D) phases.
         """
-        slots = len(batch) * self._features
-        inside = [np.flatnonzero(row.owner >= 0) for row in batch]
-        which = np.repeat(np.arange(len(batch)), [len(i) for i in inside])
-        place = np.concatenate(inside)
-        owner = np.concatenate([row.owner[i] for row, i in zip(batch, inside, strict=True)])
-        slot = which * self._features + owner
-        a, b = a[which, place], b[which, place]  # (tokens, heads, P)
+        inside = [np.flatnonzero(row.owner >= 0) for row in rows]
+        starts = np.cumsum([0, *(row.length for row in rows)])
+        token = np.concatenate([i + at for i, at in zip(inside, starts, strict=False)])
+        which = np.repeat(np.arange(len(rows)), [len(i) for i in inside])
+        owner = np.concatenate([row.owner[i] for row, i in zip(rows, inside, strict=True)])
+        found, first, slot = np.unique(
+            which * self._features + owner, return_index=True, return_inverse=True
+        )
+        at = torch.as_tensor(token, device=a.device)
+        a, b = a[at], b[at]
         if self.settings.phase == "relative":
-            position = np.concatenate([row.positions[i] for row, i in zip(batch, inside, strict=True)])
-            first = np.zeros(slots, dtype=np.int64)
-            first[slot[::-1]] = position[::-1]
-            back = torch.as_tensor(first[slot], dtype=torch.float32, device=a.device)
+            position = np.concatenate([row.positions[i] for row, i in zip(rows, inside, strict=True)])
+            back = torch.as_tensor(position[first[slot]], dtype=torch.float32, device=a.device)
             a, b = rope.turn(a, b, -(back[:, None, None] * self.rotation.frequencies))
         a, b = a.flatten(1), b.flatten(1)
         size = torch.hypot(a, b)
         safe = torch.where(size > 0, size, 1.0)
-        into = torch.as_tensor(slot, device=a.device)
-        zeros = torch.zeros(slots, a.shape[1], device=a.device)
-        count = np.bincount(slot, minlength=slots)
-        tokens = torch.as_tensor(np.maximum(count, 1), dtype=torch.float32, device=a.device)
+        into = torch.as_tensor(slot.reshape(-1), device=a.device)
+        zeros = torch.zeros(len(found), a.shape[1], device=a.device)
+        tokens = torch.as_tensor(np.bincount(slot.reshape(-1)), dtype=torch.float32, device=a.device)
         r = zeros.index_add(0, into, size) / tokens[:, None]
         y, x = zeros.index_add(0, into, b / safe), zeros.index_add(0, into, a / safe)
-        return r, torch.arctan2(y, x), count.reshape(len(batch), self._features) > 0
-
-
-@contextmanager
-def hidden_states(model: Any, layers: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
-    """Collect what goes into some layers while the model runs."""
-    states: dict[int, torch.Tensor] = {}
-    if not layers:
-        yield states
-        return
-    count = model.config.get_text_config().num_hidden_layers
-    stack = next(
-        (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count), None
-    )
-    if stack is None:
-        raise ModelError("The layers of this model were not found. Use embedding='key'.")
-
-    def collector(layer: int) -> Any:
-        def take(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            states[layer] = arguments[0] if arguments else keywords["hidden_states"]
-
-        return take
-
-    handles = [
-        stack[layer].register_forward_pre_hook(collector(layer), with_kwargs=True) for layer in layers
-    ]
-    try:
-        yield states
-    finally:
-        for handle in handles:
-            handle.remove()
+        return found // self._features, found % self._features, r, torch.arctan2(y, x)
 
 
 def hidden_planes(
     hidden: torch.Tensor, rotation: Rotation, positions: np.ndarray[Any, Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states (b, q, H), cut into heads and turned as keys are: two of (b, q, heads, P)."""
+    """Hidden states (tokens, H), cut into heads and turned as keys are: two of (tokens, heads, P)."""
     width = 2 * len(rotation.frequencies)
     heads = hidden.shape[-1] // width
     cut = hidden[..., : heads * width].float().reshape(*hidden.shape[:-1], heads, width)
     a, b = rope.planes(cut, rotation.pairing)
     places = torch.as_tensor(positions, dtype=torch.float32, device=hidden.device)
-    return rope.turn(a, b, places[:, :, None, None] * rotation.frequencies)
+    return rope.turn(a, b, places[:, None, None] * rotation.frequencies)

@@ -1,0 +1,284 @@
+"""Attention over a packed chunk: every token sees the path of its own row and nothing else.
+
+Registered with transformers as one more implementation of attention, so that any model that takes its
+attention from there runs packed, with its own projections, rotations, norms and experts. Every row's
+keys are gathered from the chunk and from the stack of earlier chunks; no mask of a whole chunk is made.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ropelime.surrogate.packing import Chunk
+
+varlen_attn: Callable[..., Any] | None
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # before torch 2.10
+    varlen_attn = None
+
+NAME = "ropelime"
+_BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
+_UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
+
+Stack = dict[int, tuple[torch.Tensor, torch.Tensor]]  # layer -> keys, values: (places, heads, d)
+
+
+class NotPackableError(Exception):
+    """The model does something with its attention that a packed chunk cannot give it."""
+
+
+class Packed:
+    """One chunk on its way through the layers.
+
+    Attributes:
+        layers: The layers that have asked for attention.
+        pools: The keys of each captured layer, (places, heads, d).
+    """
+
+    def __init__(self, chunk: Chunk, stack: Stack, capacity: int, capture: Collection[int]) -> None:
+        """Prepare a chunk.
+
+        Args:
+            chunk: The chunk.
+            stack: Keys and values of earlier chunks; takes up those that later ones need.
+            capacity: How many places a stack needs.
+            capture: The layers whose keys are wanted.
+        """
+        self.chunk = chunk
+        self.layers: set[int] = set()
+        self.pools: dict[int, torch.Tensor] = {}
+        self._stack, self._capacity, self._capture = stack, capacity, capture
+        self._fresh: Stack = {}
+        self._made: dict[Any, Any] = {}
+
+    def attend(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float | None,
+        window: int | None,
+        options: dict[str, Any],
+    ) -> torch.Tensor:
+        """(1, N, heads, d) from (1, heads, N, d) queries and (1, fewer heads, N, d) keys and values."""
+        if options.get("position_bias") is not None:
+            raise NotPackableError
+        layer = int(module.layer_idx)
+        self.layers.add(layer)
+        keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)  # (N, heads, d)
+        pool_k, pool_v = self._pool(layer, keys, values)
+        if layer in self._capture:
+            self.pools[layer] = pool_k
+        usual = all(options.get(name) is None for name in _UNUSUAL)
+        same_width = query.shape[-1] == value.shape[-1]
+        half = query.dtype in (torch.bfloat16, torch.float16)
+        fused = usual and same_width and half and query.is_cuda and query.shape[-1] <= 256
+        if fused and varlen_attn is not None:
+            return self._varlen(varlen_attn, query, pool_k, pool_v, scaling, window)
+        parts = []
+        for number, segment in enumerate(self.chunk.segments):
+            q = query[:, :, segment.start : segment.stop]
+            index = self._index(number, key.device)
+            k, v = (pool.transpose(0, 1).index_select(1, index)[None] for pool in (pool_k, pool_v))
+            near = window if window is not None and window < k.shape[2] else None
+            if usual and near is None and query.dtype == torch.bfloat16 and query.device.type == "cpu":
+                parts.append(_blocks(q, k, v, scaling))
+                continue
+            mask = self._mask(number, near, q.dtype, q.device)
+            attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
+            parts.append(attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)[0])
+        return torch.cat(parts, 1)
+
+    def _pool(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The stack with the chunk behind it; what later chunks need is kept."""
+        height = self.chunk.stacked
+        pool = keys, values
+        if height:
+            stacked = self._stack[layer]
+            pool = (
+                torch.cat([stacked[0][:height], keys]),
+                torch.cat([stacked[1][:height], values]),
+            )
+        if len(self.chunk.source):
+            source = torch.as_tensor(self.chunk.source, device=keys.device)
+            self._fresh[layer] = (keys[source], values[source])
+        return pool
+
+    def commit(self) -> None:
+        """Put onto the stack what later chunks need: only now, or a failed run would spoil it."""
+        for layer, fresh in self._fresh.items():
+            if layer not in self._stack:
+                keys, values = (t.new_empty(self._capacity, *t.shape[1:]) for t in fresh)
+                self._stack[layer] = keys, values
+            for held, new in zip(self._stack[layer], fresh, strict=True):
+                held[torch.as_tensor(self.chunk.target, device=new.device)] = new
+
+    def _index(self, number: int, device: torch.device) -> torch.Tensor:
+        if ("index", number, device) not in self._made:
+            keys = self.chunk.segments[number].keys
+            self._made["index", number, device] = torch.as_tensor(keys, device=device)
+        index: torch.Tensor = self._made["index", number, device]
+        return index
+
+    def _mask(
+        self, number: int, window: int | None, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """(1, 1, q, keys) additive mask."""
+        segment = self.chunk.segments[number]
+        queries, keys = segment.stop - segment.start, len(segment.keys)
+        name = ("mask", number, window, device)
+        if name not in self._made:
+            at = torch.arange(keys - queries, keys, device=device)[:, None]
+            to = torch.arange(keys, device=device)
+            visible = to <= at
+            if window is not None:
+                visible &= to > at - window
+            mask = torch.zeros(visible.shape, dtype=dtype, device=device)
+            self._made[name] = mask.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
+        made: torch.Tensor = self._made[name]
+        return made
+
+    def _varlen(
+        self,
+        attention: Callable[..., Any],
+        query: torch.Tensor,
+        pool_k: torch.Tensor,
+        pool_v: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+    ) -> torch.Tensor:
+        """One fused call for all segments."""
+        name = ("varlen", query.device)
+        if name not in self._made:
+            self._made[name] = _cumulative(self.chunk, query.device)
+        index, starts_q, starts_k, most_q, most_k = self._made[name]
+        out = attention(
+            query[0].transpose(0, 1),
+            pool_k[index],
+            pool_v[index],
+            starts_q,
+            starts_k,
+            most_q,
+            most_k,
+            scale=scaling,
+            window_size=(-1 if window is None else window - 1, 0),
+            enable_gqa=query.shape[1] != pool_k.shape[1],
+        )
+        return torch.as_tensor(out)[None]
+
+
+def _cumulative(
+    chunk: Chunk, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
+    queries = torch.tensor([0, *(s.stop - s.start for s in chunk.segments)])
+    keys = torch.tensor([0, *(len(s.keys) for s in chunk.segments)])
+    index = torch.cat([torch.as_tensor(s.keys) for s in chunk.segments])
+    return (
+        index.to(device),
+        queries.cumsum(0).to(device, torch.int32),
+        keys.cumsum(0).to(device, torch.int32),
+        int(queries.max()),
+        int(keys.max()),
+    )
+
+
+def _blocks(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """Causal attention as plain matrix products, on CPUs twice as fast as the fused kernel in bfloat16.
+
+    Args:
+        query: (1, heads, q, d), the last q of the keys' tokens.
+        key: (1, fewer heads, keys, d).
+        value: (1, fewer heads, keys, e).
+        scaling: What the products are multiplied by.
+
+    Returns:
+        (1, q, heads, e).
+    """
+    heads, count, width = query.shape[1:]
+    groups = key.shape[1]
+    past = key.shape[2] - count
+    # Heads that share their keys lie side by side, so that they are one product.
+    q = query[0].reshape(groups, -1, count, width).transpose(1, 2).contiguous()
+    q *= width**-0.5 if scaling is None else scaling
+    k, v = key[0].transpose(1, 2), value[0]
+    future = torch.ones(min(_BLOCK, count), min(_BLOCK, count), dtype=torch.bool).triu_(1)[:, None]
+    parts = []
+    for start in range(0, count, _BLOCK):
+        stop = min(count, start + _BLOCK)
+        rows, seen = stop - start, past + stop
+        scores = torch.bmm(q[:, start:stop].view(groups, -1, width), k[:, :, :seen])
+        near = scores.view(groups, rows, -1, seen)[..., past + start :]
+        near.masked_fill_(future[:rows, :, :rows], float("-inf"))
+        shares = torch.softmax(scores, -1)
+        parts.append(torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1]))
+    out = torch.cat(parts, 1).transpose(0, 1)  # (q, groups, heads of a group, e)
+    return out.reshape(1, count, heads, -1)
+
+
+def _eager(module: Any) -> Callable[..., Any]:
+    """The model's own attention, written out: the one that knows all that is unusual about it."""
+    own: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
+    return own
+
+
+_local = threading.local()  # .packed is the chunk that the layers of this thread are working on
+
+
+def _forward(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    packed: Packed = _local.packed
+    out = packed.attend(
+        module, query, key, value, scaling=scaling, window=sliding_window, options=options
+    )
+    return out, None
+
+
+AttentionInterface.register(NAME, _forward)
+
+
+@contextmanager
+def packed_attention(model: Any) -> Iterator[None]:
+    """Let a model take its attention from here."""
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    before = {at: config._attn_implementation for at, config in configs.items()}
+    try:
+        for config in configs.values():
+            config._attn_implementation = NAME
+        yield
+    finally:
+        for at, config in configs.items():
+            config._attn_implementation = before[at]
+
+
+@contextmanager
+def running(packed: Packed) -> Iterator[Packed]:
+    """Make a chunk the one that the layers work on."""
+    _local.packed = packed
+    try:
+        yield packed
+    finally:
+        del _local.packed

@@ -1,0 +1,374 @@
+"""Runs rows through a model, packed where the model allows it, and hands out what they show."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from ropelime.errors import ModelError
+from ropelime.passes import Ints
+from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
+from ropelime.surrogate.base import Progress
+from ropelime.surrogate.packing import Chunk, Packer, Place
+from ropelime.surrogate.rows import Row
+
+_LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
+_CPU_TOKENS = 1_024  # more is no faster there
+_GPU_TOKENS = 32_768  # more is no faster either, and takes memory
+_FIRST_TOKENS = 4_096  # on a GPU, until the memory that a token takes has been seen
+_FEWEST_TOKENS = 64  # where even that does not fit, nothing will
+_FREE_PART = 0.7  # of the free memory, for one chunk
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one run of the model showed.
+
+    Attributes:
+        readings: (K, 2) the mask and the output token that each of the logits is for.
+        logits: (K, V).
+        whole: The rows that are complete now and did not look back at another.
+        looking: Those that did.
+        keys: For each captured layer the rotated keys of the whole rows' tokens, (tokens, heads, d).
+        hidden: The same for the hidden states that go into a layer, (tokens, H).
+    """
+
+    readings: Ints
+    logits: torch.Tensor
+    whole: list[Row]
+    looking: list[Row]
+    keys: dict[int, torch.Tensor]
+    hidden: dict[int, torch.Tensor]
+
+
+class Engine:
+    """Runs rows of tokens."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        """Take a model, and what to call it in errors."""
+        self._model, self._name = model, name
+        self._packs = bool(getattr(model, "_supports_attention_backend", False))
+
+    def packs(self, longest: int) -> bool:
+        """Whether rows of this length can be run packed."""
+        config = self._model.config.get_text_config()
+        chunk = getattr(config, "attention_chunk_size", None)  # a mask that attention is not told about
+        return self._packs and longest <= long_from(self._model) and not (chunk and longest > chunk)
+
+    def looks_back(self, length: int) -> bool:
+        """Whether rows can look back at a prompt of this length that was run before them.
+
+        Not where some layer looks back less far than that, in a window or a chunk, not where long
+        prompts are turned at other frequencies, and not with ALiBi, where distances are counted over
+        all keys that are there.
+        """
+        config = self._model.config.get_text_config()
+        reach = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+        alibi = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt")
+        near = all(length <= int(r) for r in reach if r) and length <= long_from(self._model)
+        return near and not alibi
+
+    def run(
+        self,
+        rows: Sequence[Row],
+        take: Callable[[Piece], None],
+        *,
+        keys: Collection[int] = (),
+        hidden: Collection[int] = (),
+        tokens: int | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[int, str]:
+        """Run all rows.
+
+        Args:
+            rows: The rows, neighbours that begin alike beside each other.
+            take: Called with the pieces, in the order of the rows.
+            keys: Layers whose keys are wanted.
+            hidden: Layers whose inputs are wanted.
+            tokens: The most tokens to be run at once; chosen by the device if not given.
+            progress: Called with the tokens done and the tokens in all.
+
+        Returns:
+            How many tokens were run, and a note if something went otherwise than planned.
+        """
+        if self.packs(max(row.end for row in rows)):
+            try:
+                return self._run_packed(rows, take, keys, hidden, tokens, progress)
+            except NotPackableError:
+                self._packs = False
+        return self._run_singly(rows, take, keys, hidden, progress)
+
+    def _run_packed(
+        self,
+        rows: Sequence[Row],
+        take: Callable[[Piece], None],
+        keys: Collection[int],
+        hidden: Collection[int],
+        tokens: int | None,
+        progress: Progress | None,
+    ) -> tuple[int, str]:
+        packer = Packer(rows)
+        place, done, note = Place(), 0, ""
+        stack: Stack = {}
+        trail = _Trail()
+        budget = Budget(self._model, tokens)
+        vocabulary = int(self._model.config.get_text_config().vocab_size)
+        with packed_attention(self._model):
+            while not packer.finished(place):
+                if progress:
+                    progress(done, packer.tokens)
+                outputs = max(1, _LOGITS_AT_ONCE // vocabulary)
+                chunk, following = packer.chunk(place, tokens=budget.tokens, outputs=outputs)
+                packed = Packed(chunk, stack, packer.capacity, keys)
+                try:
+                    with budget.watch(len(chunk.ids)), running(packed):
+                        take(self._chunk(packed, trail, hidden))
+                    packed.commit()
+                except _OUT_OF_MEMORY as error:
+                    if not _is_out_of_memory(error):
+                        raise
+                    del packed  # or its memory stays taken
+                    note = budget.shrink(self._name, error)
+                    continue
+                trail.commit(chunk)
+                done += len(chunk.ids)
+                place = following
+        if progress:
+            progress(packer.tokens, packer.tokens)
+        return packer.tokens, note
+
+    def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
+        model, chunk = self._model, packed.chunk
+        device = model.get_input_embeddings().weight.device
+        with _only(model, chunk.outputs), hidden_states(model, hidden) as states:
+            logits = model(
+                input_ids=torch.as_tensor(chunk.ids, device=device)[None],
+                position_ids=torch.as_tensor(chunk.positions, device=device)[None],
+                use_cache=False,
+            ).logits[0]
+        if len(packed.layers) < int(model.config.get_text_config().num_hidden_layers):
+            raise NotPackableError  # some layers mix tokens in another way
+        pools = trail.extend(chunk, {layer: state[0] for layer, state in states.items()})
+        done = list(zip(chunk.finished, chunk.pools, strict=True))
+        places = [at for row, at in done if row.past is None]
+        index = torch.as_tensor(np.concatenate(places) if places else np.zeros(0, dtype=np.int64))
+        return Piece(
+            chunk.readings,
+            logits,
+            [row for row, _ in done if row.past is None],
+            [row for row, _ in done if row.past is not None],
+            {layer: pool[index.to(pool.device)] for layer, pool in packed.pools.items()},
+            {layer: pool[index.to(pool.device)] for layer, pool in pools.items()},
+        )
+
+    def _run_singly(
+        self,
+        rows: Sequence[Row],
+        take: Callable[[Piece], None],
+        keys: Collection[int],
+        hidden: Collection[int],
+        progress: Progress | None,
+    ) -> tuple[int, str]:
+        """One row after the other, as the model itself would run it; nothing is shared."""
+        model = self._model
+        device = model.get_input_embeddings().weight.device
+        total, done = sum(row.length for row in rows), 0
+        path: Any = None
+        for row in rows:
+            if progress:
+                progress(done, total)
+            cache = DynamicCache()
+            if row.past is not None:
+                past = torch.as_tensor(row.past)
+                for layer, held in enumerate(path.layers):
+                    k, v = (t[:, :, past.to(t.device)] for t in (held.keys, held.values))
+                    cache.update(k, v, layer)
+            arguments: dict[str, Any] = {}
+            if row.past is not None or row.end > row.length:  # ALiBi models take no positions
+                arguments["position_ids"] = torch.as_tensor(row.positions, device=device)[None]
+            outputs = np.arange(row.length - row.outputs, row.length)
+            with _only(model, outputs), hidden_states(model, hidden) as states:
+                logits = model(
+                    input_ids=torch.as_tensor(row.ids, device=device)[None],
+                    past_key_values=cache,
+                    use_cache=True,
+                    **arguments,
+                ).logits[0]
+            whole = row.past is None
+            readings = np.stack([np.full(row.outputs, row.index), np.arange(row.outputs)], 1)
+            captured = {layer: _keys(cache, layer, self._name) for layer in keys} if whole else {}
+            inputs = {layer: state[0] for layer, state in states.items()} if whole else {}
+            take(Piece(readings, logits, [row] * whole, [row] * (not whole), captured, inputs))
+            if whole:
+                path = cache
+            done += row.length
+        if progress:
+            progress(total, total)
+        return total, ""
+
+    def keys(self, ids: torch.Tensor, positions: torch.Tensor, layer: int) -> torch.Tensor:
+        """(q, heads, d) rotated keys of one layer over a few tokens."""
+        cache = DynamicCache()
+        self._model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        return _keys(cache, layer, self._name)
+
+
+class Budget:
+    """How many tokens to run at once."""
+
+    def __init__(self, model: Any, tokens: int | None) -> None:
+        """Start with what was asked for, or with what the device is known to bear."""
+        self._device = model.get_input_embeddings().weight.device
+        cuda = self._device.type == "cuda"
+        self.tokens = tokens or (_FIRST_TOKENS if cuda else _CPU_TOKENS)
+        self._measure = cuda and tokens is None
+        self._ceiling = _GPU_TOKENS
+
+    @contextmanager
+    def watch(self, tokens: int) -> Iterator[None]:
+        """Learn from a chunk how much memory a token takes, and take what is free from then on."""
+        if not self._measure:
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        yield
+        self._measure = False
+        peak = torch.cuda.max_memory_allocated(self._device) - before
+        free, _ = torch.cuda.mem_get_info(self._device)
+        held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        fits = int(_FREE_PART * (free + held) * tokens / max(peak, 1))
+        self.tokens = max(_FEWEST_TOKENS, min(self._ceiling, fits))
+
+    def shrink(self, name: str, error: BaseException) -> str:
+        """Halve the budget after the memory ran out.
+
+        Returns:
+            A note for the result.
+
+        Raises:
+            ModelError: If it is as small as it can be.
+        """
+        if self.tokens <= _FEWEST_TOKENS:
+            raise ModelError(
+                f"{name} does not fit into the memory of {self._device} with even {self.tokens} tokens "
+                "at once. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
+            ) from error
+        self.tokens = self._ceiling = max(_FEWEST_TOKENS, self.tokens // 2)
+        self._measure = False
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return f"Memory ran out, so no more than {self.tokens:,} tokens were run at once."
+
+
+class _Trail:
+    """The hidden states of the path, which attention does not keep."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, torch.Tensor] = {}
+        self._fresh: dict[int, torch.Tensor] = {}
+
+    def extend(self, chunk: Chunk, states: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """The states of the stack with those of the chunk behind them, for each layer."""
+        self._fresh = states
+        if not chunk.stacked:
+            return states
+        return {n: torch.cat([self._held[n][: chunk.stacked], new]) for n, new in states.items()}
+
+    def commit(self, chunk: Chunk) -> None:
+        """Keep those that later chunks need."""
+        if not len(chunk.target):
+            return
+        height = int(chunk.target[-1]) + 1
+        for layer, fresh in self._fresh.items():
+            held = self._held.get(layer, fresh[:0])
+            held = torch.cat([held, fresh.new_zeros(max(0, height - len(held)), fresh.shape[1])])
+            at = torch.as_tensor(chunk.target, device=fresh.device)
+            held[at] = fresh[torch.as_tensor(chunk.source, device=fresh.device)]
+            self._held[layer] = held
+
+
+_OUT_OF_MEMORY = (torch.cuda.OutOfMemoryError, RuntimeError, MemoryError)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
+        return True
+    return "allocate memory" in str(error) or "out of memory" in str(error).lower()
+
+
+def _keys(cache: Any, layer: int, name: str) -> torch.Tensor:
+    """(q, heads, d) keys that a model has put into its cache."""
+    layers = getattr(cache, "layers", ())
+    if layer >= len(layers) or getattr(layers[layer], "keys", None) is None:
+        raise ModelError(
+            f"{name} does not keep the keys of layer {layer} in a cache, so kernel='rope-rwmd' cannot "
+            "read them. Use kernel='hamming', 'cosine' or 'uniform' with it."
+        )
+    found: torch.Tensor = layers[layer].keys[0].transpose(0, 1)
+    return found
+
+
+def long_from(model: Any) -> float:
+    """The length beyond which a LongRoPE model (Phi-3) turns all its keys at other frequencies."""
+    config = model.config.get_text_config()
+    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if scaling.get("rope_type", scaling.get("type")) != "longrope":
+        return math.inf
+    limit = scaling.get("original_max_position_embeddings")
+    return float(limit or config.original_max_position_embeddings)
+
+
+@contextmanager
+def _only(model: Any, outputs: Ints) -> Iterator[None]:
+    """Let the head see only the tokens that predict the output, whatever the model does after."""
+    wanted = torch.as_tensor(outputs)
+
+    def pick(_: Any, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        states = arguments[0]  # (1, N, H)
+        return (states[:, wanted.to(states.device)], *arguments[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def hidden_states(model: Any, layers: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
+    """Collect what goes into some layers while the model runs."""
+    states: dict[int, torch.Tensor] = {}
+    if not layers:
+        yield states
+        return
+    count = model.config.get_text_config().num_hidden_layers
+    stack = next(
+        (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count), None
+    )
+    if stack is None:
+        raise ModelError("The layers of this model were not found. Use embedding='key'.")
+
+    def collector(layer: int) -> Any:
+        def take(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            states[layer] = arguments[0] if arguments else keywords["hidden_states"]
+
+        return take
+
+    handles = [
+        stack[layer].register_forward_pre_hook(collector(layer), with_kwargs=True) for layer in layers
+    ]
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()

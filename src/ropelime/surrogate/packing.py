@@ -1,0 +1,192 @@
+"""Rows become chunks: one packed run of tokens each, in which common beginnings appear once.
+
+Rows are taken in an order in which neighbours begin alike. A row then continues the *path*, the tokens
+of the row before it, from where the two part, and only what is new is run. Keys that later chunks look
+back at are kept on a *stack*, one place for each token of the path. Pure arithmetic on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropelime.passes import Ints
+from ropelime.surrogate.rows import Row
+
+_KEYS_A_TOKEN = 8  # keys gathered in a chunk, for each token of its budget
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The part of a row that one chunk runs.
+
+    Attributes:
+        start: Where it begins in the chunk.
+        stop: Where it ends.
+        keys: What its tokens look at: places in the pool, which is the stack with the chunk behind it.
+            Its own tokens are the last of them, each sees those up to itself.
+    """
+
+    start: int
+    stop: int
+    keys: Ints
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens to be run at once.
+
+    Attributes:
+        ids: (N,) tokens.
+        positions: (N,) where they stand.
+        segments: Whose they are and what they see.
+        stacked: How many places of the stack the pool begins with.
+        source: (m,) tokens of the chunk to be put on the stack,
+        target: (m,) and their places there.
+        outputs: (K,) tokens that predict the output,
+        readings: (K, 2) and the mask and the output token that each is for.
+        finished: The rows that end here,
+        pools: and where in the pool the keys are that each of them saw.
+    """
+
+    ids: Ints
+    positions: Ints
+    segments: tuple[Segment, ...]
+    stacked: int
+    source: Ints
+    target: Ints
+    outputs: Ints
+    readings: Ints
+    finished: tuple[Row, ...]
+    pools: tuple[Ints, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far packing has come: the row, its tokens that are done, and the stack's height."""
+
+    row: int = 0
+    done: int = 0
+    stacked: int = 0
+
+
+class Packer:
+    """Cuts rows into chunks of any size, the next one only when it is asked for."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Find out what the rows share.
+
+        Args:
+            rows: The rows in order, made anew whenever they are asked for: all of them together need
+                not fit into memory. One that looks back must follow the row that it looks back at.
+        """
+        self.rows = rows
+        self.shared = np.zeros(len(rows), dtype=np.int64)
+        lengths = np.zeros(len(rows), dtype=np.int64)
+        seen = np.full(len(rows), -1)  # how far a row looks back, -1 for a whole one
+        path: Row | None = None
+        for number, row in enumerate(rows):
+            lengths[number] = row.length
+            if row.past is None:
+                self.shared[number] = _common(path, row)
+                path = row
+            else:
+                seen[number] = row.past[-1] + 1 if len(row.past) else 0
+        self.capacity = int(lengths.max(initial=0))  # places that a stack may need
+        self.tokens = int((lengths - self.shared).sum())
+        # How much of the path is still looked back at before a row is run.
+        self._needs = np.zeros(len(rows) + 1, dtype=np.int64)
+        for number in range(len(rows) - 1, -1, -1):
+            whole = seen[number] < 0
+            self._needs[number] = (
+                self.shared[number] if whole else max(seen[number], self._needs[number + 1])
+            )
+
+    def finished(self, place: Place) -> bool:
+        """Whether nothing is left to run."""
+        return place.row >= len(self.rows)
+
+    def chunk(self, place: Place, *, tokens: int, outputs: int) -> tuple[Chunk, Place]:
+        """The next chunk, and where the one after it begins.
+
+        Args:
+            place: Where to begin.
+            tokens: The most tokens of a chunk. A row that looks back is not cut, however long.
+            outputs: The most output positions of a chunk.
+        """
+        ids: list[Ints] = []
+        positions: list[Ints] = []
+        segments: list[Segment] = []
+        picked: list[Ints] = []
+        readings: list[Ints] = []
+        finished: list[Row] = []
+        pools: list[Ints] = []
+        height = place.stacked
+        where = np.arange(max(height, self.capacity))  # place in the pool of each token of the path
+        at, number, done, gathered, predicted = 0, place.row, place.done, 0, 0
+        while number < len(self.rows):
+            row = self.rows[number]
+            begin = int(self.shared[number]) + done if row.past is None else 0
+            end = row.length
+            first = row.length - row.outputs  # the first token that predicts the output
+            room = outputs - predicted
+            if row.past is None:
+                end = min(end, begin + tokens - at, max(begin, first) + room)
+            if end <= begin or (segments and self._full(row, at, gathered, predicted, tokens, outputs)):
+                break
+            own = height + at + np.arange(end - begin)
+            if row.past is None:
+                where[begin:end] = own
+                keys = where[:end].copy()
+            else:
+                keys = np.concatenate([where[row.past], own])
+            segments.append(Segment(at, at + end - begin, keys))
+            ids.append(row.ids[begin:end])
+            positions.append(row.positions[begin:end])
+            wanted = np.arange(max(begin, first), end)
+            picked.append(at + wanted - begin)
+            readings.append(np.stack([np.full(len(wanted), row.index), wanted - first], 1))
+            at += end - begin
+            gathered += len(keys)
+            predicted += len(wanted)
+            if end < row.length:
+                done = end - int(self.shared[number])
+                break
+            finished.append(row)
+            pools.append(keys)
+            number, done = number + 1, 0
+        need = int(self.shared[number]) + done if done else int(self._needs[number])
+        target = np.flatnonzero(where[:need] >= height)
+        chunk = Chunk(
+            np.concatenate(ids),
+            np.concatenate(positions),
+            tuple(segments),
+            height,
+            where[target] - height,
+            target,
+            np.concatenate(picked),
+            np.concatenate(readings),
+            tuple(finished),
+            tuple(pools),
+        )
+        return chunk, Place(number, done, need)
+
+    def _full(
+        self, row: Row, at: int, gathered: int, predicted: int, tokens: int, outputs: int
+    ) -> bool:
+        """Whether the next row must wait for another chunk."""
+        if gathered > _KEYS_A_TOKEN * tokens or at >= tokens or predicted >= outputs:
+            return True
+        looks_back = row.past is not None
+        return looks_back and (at + row.length > tokens or predicted + row.outputs > outputs)
+
+
+def _common(path: Row | None, row: Row) -> int:
+    """How many tokens a row has in common with the path; those that predict the output are its own."""
+    if path is None:
+        return 0
+    most = min(path.length, row.length - row.outputs)
+    same = (path.ids[:most] == row.ids[:most]) & (path.positions[:most] == row.positions[:most])
+    return most if same.all() else int(np.argmin(same))
