@@ -167,7 +167,9 @@ def tiny_model(name: str, **options: Any) -> Tiny:
     config = getattr(transformers, config_class)(
         **{**sizes, "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, **options}
     )
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    # Some releases forget Gemma 2's soft cap where attention is fused; the engine never does.
+    how = {"attn_implementation": "eager"} if name == "gemma2" else {}
+    model = transformers.AutoModelForCausalLM.from_config(config, **how).eval()
     torch.manual_seed(0)
     with torch.no_grad():  # larger than the usual start, so that every token matters for the next
         for weight in model.parameters():
