@@ -248,6 +248,7 @@ def _forward(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     packed: Packed = _local.packed
