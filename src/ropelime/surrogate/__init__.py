@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.surrogate import models
+from ropelime.surrogate import models, threads
 from ropelime.surrogate.base import FunctionSurrogate, Removal, Scorer, Surrogate
 
 __all__ = [
@@ -68,8 +68,12 @@ def load_surrogate(
 def _loaded(
     name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
 ) -> Surrogate:
+    threads.before_torch()
+    import torch
+
     from ropelime.surrogate.local import LocalSurrogate
 
+    torch.set_num_threads(threads.limit(torch.get_num_threads()))
     device = device or _best_device()
     _check_device(device)
     dtype = dtype or _best_dtype(device)

@@ -1,0 +1,37 @@
+"""How many threads torch may use on the CPU, and how they wait for each other."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+# Waiting threads of libgomp spin; where another program has the core, that costs up to twenty times the
+# work itself. A short spin costs nothing on an idle machine (docs/performance.md).
+_SPIN = {"GOMP_SPINCOUNT": "1000"}
+
+
+def before_torch() -> None:
+    """Set what torch reads when it is first imported; nothing where the user has set something."""
+    if "torch" in sys.modules or "OMP_WAIT_POLICY" in os.environ:
+        return
+    for name, value in _SPIN.items():
+        os.environ.setdefault(name, value)
+
+
+def limit(threads: int, *, quota: Path = _QUOTA) -> int:
+    """No more threads than the container may use, unless the user has asked for a number.
+
+    Args:
+        threads: What torch would take.
+        quota: The file in which a container says how much of the processors it has.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return threads
+    try:
+        granted, period = quota.read_text(encoding="ascii").split()
+        return max(1, min(threads, math.ceil(int(granted) / int(period))))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return threads
