@@ -7,6 +7,7 @@ keys are gathered from the chunk and from the stack of earlier chunks; no mask o
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -19,11 +20,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ropelime.surrogate.packing import Chunk
 
-varlen_attn: Callable[..., Any] | None
 try:
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # before torch 2.10
-    varlen_attn = None
+
+    _VARLEN = set(inspect.signature(varlen_attn).parameters)
+except ImportError:
+    _VARLEN = set()
 
 NAME = "ropelime"
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
@@ -84,8 +86,8 @@ class Packed:
         same_width = query.shape[-1] == value.shape[-1]
         half = query.dtype in (torch.bfloat16, torch.float16)
         fused = usual and same_width and half and query.is_cuda and query.shape[-1] <= 256
-        if fused and varlen_attn is not None:
-            return self._varlen(varlen_attn, query, pool_k, pool_v, scaling, window)
+        if fused and "window_size" in _VARLEN:  # since torch 2.11
+            return self._varlen(query, pool_k, pool_v, scaling, window)
         parts = []
         for number, segment in enumerate(self.chunk.segments):
             q = query[:, :, segment.start : segment.stop]
@@ -153,7 +155,6 @@ class Packed:
 
     def _varlen(
         self,
-        attention: Callable[..., Any],
         query: torch.Tensor,
         pool_k: torch.Tensor,
         pool_v: torch.Tensor,
@@ -165,7 +166,9 @@ class Packed:
         if name not in self._made:
             self._made[name] = _cumulative(self.chunk, query.device)
         index, starts_q, starts_k, most_q, most_k = self._made[name]
-        out = attention(
+        # Newer releases want to be told that there are fewer heads of keys, older ones find out.
+        fewer = {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
+        out = varlen_attn(
             query[0].transpose(0, 1),
             pool_k[index],
             pool_v[index],
@@ -175,7 +178,7 @@ class Packed:
             most_k,
             scale=scaling,
             window_size=(-1 if window is None else window - 1, 0),
-            enable_gqa=query.shape[1] != pool_k.shape[1],
+            **fewer,
         )
         return torch.as_tensor(out)[None]
 
