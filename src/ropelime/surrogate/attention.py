@@ -85,8 +85,7 @@ class Packed:
         usual = all(options.get(name) is None for name in _UNUSUAL)
         same_width = query.shape[-1] == value.shape[-1]
         half = query.dtype in (torch.bfloat16, torch.float16)
-        fused = usual and same_width and half and query.is_cuda and query.shape[-1] <= 256
-        if fused and "window_size" in _VARLEN:  # since torch 2.11
+        if usual and same_width and half and query.shape[-1] <= 256 and _has_varlen(query.device):
             return self._varlen(query, pool_k, pool_v, scaling, window)
         parts = []
         for number, segment in enumerate(self.chunk.segments):
@@ -167,7 +166,9 @@ class Packed:
             self._made[name] = _cumulative(self.chunk, query.device)
         index, starts_q, starts_k, most_q, most_k = self._made[name]
         # Newer releases want to be told that there are fewer heads of keys, older ones find out.
-        fewer = {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
+        fewer: dict[str, Any] = (
+            {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
+        )
         out = varlen_attn(
             query[0].transpose(0, 1),
             pool_k[index],
@@ -181,6 +182,13 @@ class Packed:
             **fewer,
         )
         return torch.as_tensor(out)[None]
+
+
+def _has_varlen(device: torch.device) -> bool:
+    """Whether there is a fused kernel for rows of many lengths: since torch 2.11, on Ampere and later."""
+    if device.type != "cuda" or "window_size" not in _VARLEN:
+        return False
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _cumulative(
