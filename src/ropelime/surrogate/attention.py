@@ -185,7 +185,7 @@ class Packed:
 
 
 def _has_varlen(device: torch.device) -> bool:
-    """Whether there is a fused kernel for rows of many lengths: since torch 2.11, on Ampere and later."""
+    """Whether a fused kernel takes rows of many lengths: since torch 2.11, on Ampere and later."""
     if device.type != "cuda" or "window_size" not in _VARLEN:
         return False
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
