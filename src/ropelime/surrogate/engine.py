@@ -148,7 +148,11 @@ class Engine:
     def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
         model, chunk = self._model, packed.chunk
         device = model.get_input_embeddings().weight.device
-        with _only(model, chunk.outputs), hidden_states(model, hidden) as states:
+        with (
+            _only(model, chunk.outputs),
+            _short_end(model, chunk.outputs),
+            hidden_states(model, hidden) as states,
+        ):
             logits = model(
                 input_ids=torch.as_tensor(chunk.ids, device=device)[None],
                 position_ids=torch.as_tensor(chunk.positions, device=device)[None],
@@ -345,17 +349,55 @@ def _only(model: Any, outputs: Ints) -> Iterator[None]:
 
 
 @contextmanager
+def _short_end(model: Any, outputs: Ints) -> Iterator[None]:
+    """Spare the last feed-forward part the tokens whose result nobody looks at."""
+    part = getattr(_layers(model)[-1], "mlp", None) if _layers(model) else None
+    if part is None or _is_mixture(model):
+        yield
+        return
+    wanted = torch.as_tensor(outputs)
+    shapes: list[torch.Size] = []
+
+    def pick(_: Any, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        shapes.append(arguments[0].shape)
+        return (arguments[0][:, wanted.to(arguments[0].device)], *arguments[1:])
+
+    def put_back(_: Any, __: Any, result: torch.Tensor) -> torch.Tensor:
+        whole = result.new_zeros(shapes.pop())
+        whole[:, wanted.to(result.device)] = result
+        return whole
+
+    handles = [part.register_forward_pre_hook(pick), part.register_forward_hook(put_back)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _is_mixture(model: Any) -> bool:
+    """Whether layers have experts, which may give back more than the states."""
+    config = model.config.get_text_config()
+    names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
+    return any(getattr(config, name, None) for name in names)
+
+
+def _layers(model: Any) -> list[Any]:
+    """The layers of a model; none where they are not found."""
+    count = model.config.get_text_config().num_hidden_layers
+    stacks = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
+    return list(next(stacks, ()))
+
+
+@contextmanager
 def hidden_states(model: Any, layers: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
     """Collect what goes into some layers while the model runs."""
     states: dict[int, torch.Tensor] = {}
     if not layers:
         yield states
         return
-    count = model.config.get_text_config().num_hidden_layers
-    stack = next(
-        (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count), None
-    )
-    if stack is None:
+    stack = _layers(model)
+    if not stack:
         raise ModelError("The layers of this model were not found. Use embedding='key'.")
 
     def collector(layer: int) -> Any:
