@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup browser demo test lint clean
 
 setup: $(VENV)/.ready
 
@@ -13,10 +13,17 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# The page is tested in Chromium. Where it is missing and cannot be installed, those tests are skipped.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	       && apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium; } \
+	  || echo "No Chromium: tests in the browser will be skipped. Install it: apt-get install chromium"
+
 demo: setup
 	$(BIN)/ropelime demo --json demo.json
 
-test: lint
+test: lint browser
 	$(BIN)/ropelime models fetch smollm2
 	$(BIN)/python -m pytest
 

@@ -8,8 +8,10 @@
   const ROWS = 10; // of the ranking, before the rest is asked for
   const STOPS = 40; // more parts than this are one tab stop, and the arrow keys go through them
   const MARKED = 5; // so many features carry their rank in the prompt
+  const FLOWS = 200; // not in a block of more features: a mark moves all words after it, and that takes time
   const CUT = 240; // characters of a feature in the ranking
   const TICKS = 40; // features that are marked on the strip beside a long prompt
+  const STEPS = 40; // of a shade
   const LEADS = 0.2; // a share that is worth calling the finding
   let mounted = 0;
 
@@ -51,13 +53,14 @@
     }
   }
 
-  /* Shade an element by a weight between -1 and 1; two digits are more than an eye can tell. */
+  /* Shade an element by a weight between -1 and 1. Steps finer than an eye can tell would only cost time:
+     most of a thousand features keep theirs when another part of the answer is looked at. */
   function shade(element, weight) {
-    const depth = Math.round(100 * Math.abs(weight));
+    const depth = Math.round(STEPS * Math.abs(weight));
     const key = (weight < 0 ? -1 : 1) * depth;
     if (element.shaded === key) return;
     element.shaded = key;
-    element.style.setProperty("--depth", String(depth / 100));
+    element.style.setProperty("--depth", String(depth / STEPS));
     set(element, "data-sign", depth === 0 ? null : weight < 0 ? "opposes" : "supports");
   }
 
@@ -157,6 +160,7 @@
 
     /* --- the prompt --- */
     const pieces = new Array(n);
+    const marks = new Array(n);
     const prompt = make("div");
     for (const block of data.prompt) {
       const box = make("div", "rl-block");
@@ -179,6 +183,7 @@
         span.setAttribute("aria-pressed", "false");
         span.dataset.feature = piece.feature;
         pieces[piece.feature] = span;
+        marks[piece.feature] = block.pieces.length <= FLOWS;
         text.append(piece.text.slice(0, from), span, piece.text.slice(from + body.length));
       }
       box.append(text);
@@ -399,7 +404,7 @@
     function drawPrompt() {
       for (let i = 0; i < n; i++) {
         shade(pieces[i], view.largest > 0 ? view.weights[i] / view.largest : 0);
-        const marked = view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
+        const marked = marks[i] && view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
         set(pieces[i], "data-rank", marked ? String(view.rank[i]) : null);
       }
       ticks.forEach((tick, place) => {
