@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "progress": {"errors"},
     "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
     "explain": METHOD | {"progress", "surrogate"},
-    "views": {"views", "explanation"},
+    "views": {"views", "errors", "explanation"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
 HANDED_TO = {"explanation": {"citations", "views"}}

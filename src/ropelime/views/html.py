@@ -15,6 +15,7 @@ import numpy as np
 
 from ropelime.explanation import Explanation
 from ropelime.views.text import visible
+from ropelime.views.uncertainty import uncertainty
 
 _DIGITS = 6  # significant ones of a figure in the data: more than a page can show
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be dragged
@@ -64,7 +65,7 @@ def payload(e: Explanation) -> dict[str, Any]:
         # A weight per output token is the mean over the tokens of a part; any other is their sum.
         "mean": str(e.config.get("unit", "")).endswith("per output token"),
         "granularity": e.config.get("features", ""),
-        "trust": _uncertainty(e)["trust"],
+        "trust": uncertainty(e).trust,
         "warnings": [visible(text) for text in e.diagnostics.warnings],
         "notes": [visible(text) for text in e.diagnostics.notes],
         "diagnostics": _diagnostics(e),
@@ -116,15 +117,6 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _uncertainty(e: Explanation) -> dict[str, Any]:
-    """Intervals and trust, where the explanation has them: the one place that reads them."""
-    return {
-        "weights": getattr(e, "intervals", None),
-        "scores": getattr(e, "score_intervals", None),
-        "trust": getattr(e, "trust", None),
-    }
-
-
 def _blocks(e: Explanation) -> list[dict[str, Any]]:
     """The prompt as written, in blocks: chunks or messages with their names, and what is between."""
     prompt = e.prompt
@@ -165,13 +157,13 @@ def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _features(e: Explanation) -> list[dict[str, Any]]:
-    known = _uncertainty(e)
+    known = uncertainty(e)
     return [
         {
             "score": _figure(e.scores[i]),
             "weight": _figure(e.weights[i]),
-            "interval": _interval(known["weights"], i),
-            "score_interval": _interval(known["scores"], i),
+            "interval": _interval(known.weights, i),
+            "score_interval": _interval(known.scores, i),
         }
         for i in range(len(e.features))
     ]
