@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup browser demo test lint clean
+.PHONY: setup browser demo gallery test lint clean
 
 setup: $(VENV)/.ready
 
@@ -21,7 +21,10 @@ browser:
 	  || echo "No Chromium: tests in the browser will be skipped. Install it: apt-get install chromium"
 
 demo: setup
-	$(BIN)/ropelime demo --json demo.json
+	$(BIN)/ropelime demo --json demo.json --html demo.html
+
+gallery: setup browser
+	$(BIN)/python docs/gallery.py
 
 test: lint browser
 	$(BIN)/ropelime models fetch smollm2
@@ -33,4 +36,4 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) demo.json .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

@@ -91,7 +91,7 @@ def heat_map(e: Explanation, *, top: int = 12) -> Any:
     most = float(np.abs(grid).max()) or 1.0
     tokens = [_name(e.output[a:b], _TOKEN) or "␣" for a, b in e.output_spans]
     with matplotlib().rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
-        figure = new_figure(max(6.4, 3.6 + 0.26 * len(tokens)), 1.7 + 0.3 * len(chosen))
+        figure = new_figure(max(6.4, 3.8 + 0.32 * len(tokens)), 1.7 + 0.3 * len(chosen))
         axes = figure.subplots()
         colours = matplotlib("colors").LinearSegmentedColormap.from_list("", [ORANGE, "white", BLUE])
         image = axes.imshow(grid, cmap=colours, vmin=-most, vmax=most, aspect="auto")
@@ -105,7 +105,10 @@ def heat_map(e: Explanation, *, top: int = 12) -> Any:
         axes.set_xticks(
             range(len(tokens)), tokens, rotation=60, ha="right", fontsize=8, parse_math=False
         )
-        axes.tick_params(length=0)
+        axes.set_xticks(np.arange(len(tokens) + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(chosen) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="#EEEEEE")
+        axes.tick_params(which="both", length=0)
         bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.01)
         bar.outline.set_visible(False)
         bar.set_label("weight for the token", fontsize=8)
