@@ -209,6 +209,22 @@ def test_arrow_keys_go_through_the_features_and_many_are_one_tab_stop(open_page:
     assert page.locator(".rl-feature[aria-pressed='true']").inner_text() == "w0"
 
 
+def test_a_feature_in_two_pieces_is_shaded_in_both(open_page: Open) -> None:
+    e = explain(
+        context=["One. Two.", "Three."], question="Why now?", output="so",
+        features=[(0, 7), (14, 25), (28, 31)], surrogate=additive([1.0, 2, 3]), target="nll",
+        kernel="uniform", progress=False,
+    )  # fmt: skip
+    page = open_page(e)
+    assert shades(page) == pytest.approx([1 / 3, 2 / 3, 2 / 3, 1], abs=0.02)
+    page.locator(".rl-feature", has_text="Two").click()
+    settle(page)
+    assert page.locator(".rl-feature[aria-pressed='true']").all_inner_texts() == ["Two.", "Three"]
+    page.keyboard.press("Escape")
+    settle(page)
+    assert page.locator(".rl-feature[aria-pressed='true']").count() == 0
+
+
 @pytest.mark.parametrize("text", [*HOSTILE, "\u202eabc"])
 def test_hostile_text_is_text(open_page: Open, text: str) -> None:
     page = open_page(hostile(text))

@@ -104,6 +104,23 @@ def test_blocks_are_chunks_with_what_lies_between_them() -> None:
     ]
 
 
+def test_spans_may_lie_in_the_question_and_go_over_the_ends_of_chunks() -> None:
+    text = "Context:\nOne. Two.\n\nThree.\n\nWhy now?"
+    spans = [(0, 7), (14, 25), (28, 31)]
+    e = explain(
+        context=["One. Two.", "Three."], question="Why now?", output="so", features=spans,
+        surrogate=additive([1.0, 2, 3]), target="nll", kernel="uniform", progress=False,
+    )  # fmt: skip
+    assert e.prompt.text == text
+    pieces = [(p["text"], p["feature"]) for b in payload(e)["prompt"] for p in b["pieces"]]
+    assert pieces == [
+        ("Context", 0), (":", None),
+        ("One. ", None), ("Two.", 1),
+        ("Three", 1), (".", None),
+        ("Why", 2), (" now?", None),
+    ]  # fmt: skip
+
+
 def test_sentences_of_the_answer_have_the_tokens_that_for_output_takes() -> None:
     e = toy(output=TWO, surrogate=additive(COEF[:, :2]))
     assert e.output_sentences == ((0, 10), (11, 22))

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -129,8 +130,10 @@ def _blocks(e: Explanation) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     at = 0
     for start, end, label in [*named, (len(prompt.text), len(prompt.text), "")]:
-        if between := prompt.text[at:start].strip("\r\n"):
-            blocks.append({"label": "", "pieces": [{"text": visible(between), "feature": None}]})
+        between = prompt.text[at:start]
+        if bare := between.strip("\r\n"):
+            at += between.index(bare)
+            blocks.append({"label": "", "pieces": _pieces(e, at, at + len(bare))})
         if end > start:
             blocks.append({"label": visible(label), "pieces": _pieces(e, start, end)})
         at = end
@@ -146,12 +149,12 @@ def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
             pieces.append({"text": visible(e.prompt.text[first:last]), "feature": feature})
 
     at = start
-    for i, feature in enumerate(e.features):
-        first, last = max(feature.start, start), min(feature.end, end)
-        if first < last:
-            add(at, first, None)
-            add(first, last, i)
-            at = last
+    i = bisect_right(e.features, start, key=lambda feature: feature.end)
+    while i < len(e.features) and e.features[i].start < end:
+        first, last = max(e.features[i].start, start), min(e.features[i].end, end)
+        add(at, first, None)
+        add(first, last, i)
+        at, i = last, i + 1
     add(at, end, None)
     return pieces
 

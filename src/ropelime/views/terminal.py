@@ -20,6 +20,7 @@ from ropelime.views.uncertainty import uncertainty
 # Blue supports and orange opposes: these two stay apart for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
 _OPPOSE = ((0xFE, 0xE6, 0xCE), (0xA6, 0x36, 0x03))
+_WHITE_FROM = 0.72  # of the deepest shade: there white ink stands out more than black
 _BARS = ("#3c8cdc", "#e07b20")  # to be seen on black and on white
 _SHADE_FROM = 0.15  # of the largest weight: smaller ones are left plain
 _BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these
@@ -154,4 +155,5 @@ def _style(share: float) -> Style:
         return Style()
     light, dark = _SUPPORT if share > 0 else _OPPOSE
     r, g, b = (round(x + (y - x) * depth) for x, y in zip(light, dark, strict=True))
-    return Style(bgcolor=f"#{r:02x}{g:02x}{b:02x}", color="white" if depth > 0.55 else "black")
+    ink = "#ffffff" if depth > _WHITE_FROM else "#000000"
+    return Style(bgcolor=f"#{r:02x}{g:02x}{b:02x}", color=ink)
