@@ -159,6 +159,14 @@ def test_undefined_figures_and_dull_weights_are_plain_json() -> None:
         assert data_in(report(e)) == json.loads(json.dumps(payload(e), allow_nan=False))
 
 
+@pytest.mark.parametrize(
+    ("base", "shown"), [(-0.5, "61% → 61%"), (-9.0, "under 1% → under 1%"), (900.0, "100% → 100%")]
+)
+def test_the_likelihood_is_in_percent(base: float, shown: str) -> None:
+    e = toy(surrogate=additive(np.zeros((5, 3)), base))
+    assert payload(e)["diagnostics"][0][1] == shown
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_in_the_data(text: str) -> None:
     e = hostile(text)

@@ -209,7 +209,7 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
     return [
         [
             "Likelihood of the answer",
-            f"{math.exp(d.logprob_full):.0%} → {math.exp(d.logprob_none):.0%}",
+            f"{_chance(d.logprob_full)} → {_chance(d.logprob_none)}",
             "What the surrogate gives a token of the answer on average, with the whole prompt and with "
             f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_none)} nats). The "
             "larger the fall, the more there is to explain.",
@@ -249,6 +249,11 @@ def _worded(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not set" if value is None else str(value)
+
+
+def _chance(logprob: float) -> str:
+    chance = math.exp(min(logprob, 0.0))  # a function in a surrogate's place may give anything
+    return f"{chance:.0%}" if chance >= 0.01 else "under 1%"
 
 
 def _minus(value: float) -> str:
