@@ -224,6 +224,7 @@ class Explanation:
                     for space, values in passes.distances.items()
                 ],
                 "tokens": passes.tokens.tolist(),
+                "exact": "".join("01"[int(e)] for e in passes.exact),
                 "scored": passes.scored,
             },
             "cost": {"passes": self.cost.passes, "tokens": self.cost.tokens},
@@ -380,6 +381,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         tokens=np.array(read["tokens"], dtype=np.int64),
         scored=int(read["scored"]),
         seconds=0.0,
+        exact=np.array([e == "1" for e in read.get("exact", "")], dtype=bool),
     )
     prompt = data["prompt"]
     explanation = Explanation(
@@ -409,6 +411,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         "masks": (passes.masks.shape[1:], (n,)),
         "logprob": (passes.logprob.shape, (len(passes.masks), tokens)),
         "tokens": (passes.tokens.shape, (len(passes.masks),)),
+        "exact": (passes.exact.shape, (len(passes.masks),)),
     }
     if passes.kl is not None:
         shapes["kl"] = (passes.kl.shape, passes.logprob.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,11 @@ class Passes:
         kl: (N, T) divergence from the unmasked prediction at each output position, in nats; None
             where the surrogate gives only the probabilities of the output.
         distances: (N,) mover's distance for each rotary space that was read; NaN where nothing is kept.
-        tokens: (N,) length of each masked prompt with the output.
+        tokens: (N,) length of each masked prompt with the output, of a cheap reading what it ran.
         scored: Tokens that the surrogate really ran, after shared work was done once.
         seconds: Time that this took.
         note: What the reader of the result should know about the reading; empty where nothing is.
+        exact: (N,) which readings ran the whole masked prompt; all of them if not given.
     """
 
     masks: Masks
@@ -39,29 +40,47 @@ class Passes:
     scored: int
     seconds: float
     note: str = ""
+    exact: Masks = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def __post_init__(self) -> None:
+        if not len(self.exact):
+            object.__setattr__(self, "exact", np.ones(len(self.masks), dtype=bool))
 
     def select(self, rows: Sequence[int] | Ints | Masks) -> Passes:
         """The same readings for some of the rows only."""
-        return Passes(
-            self.masks[rows],
-            self.logprob[rows],
-            None if self.kl is None else self.kl[rows],
-            {space: distance[rows] for space, distance in self.distances.items()},
-            self.tokens[rows],
-            self.scored,
-            self.seconds,
-            self.note,
+        return replace(
+            self,
+            masks=self.masks[rows],
+            logprob=self.logprob[rows],
+            kl=None if self.kl is None else self.kl[rows],
+            distances={space: distance[rows] for space, distance in self.distances.items()},
+            tokens=self.tokens[rows],
+            exact=self.exact[rows],
         )
 
     def columns(self, start: int, end: int) -> Passes:
         """The same readings for the output tokens ``start`` to ``end`` only."""
-        return Passes(
-            self.masks,
-            self.logprob[:, start:end],
-            None if self.kl is None else self.kl[:, start:end],
-            self.distances,
-            self.tokens,
-            self.scored,
-            self.seconds,
-            self.note,
+        return replace(
+            self,
+            logprob=self.logprob[:, start:end],
+            kl=None if self.kl is None else self.kl[:, start:end],
         )
+
+
+def join(a: Passes, b: Passes) -> Passes:
+    """Readings that were made later behind the first ones; what was not read of them is NaN."""
+    kl = None
+    if a.kl is not None:
+        kl = np.concatenate([a.kl, np.full(b.logprob.shape, np.nan) if b.kl is None else b.kl])
+    blank = np.full(len(b.masks), np.nan)
+    return Passes(
+        np.concatenate([a.masks, b.masks]),
+        np.concatenate([a.logprob, b.logprob]),
+        kl,
+        {s: np.concatenate([d, b.distances.get(s, blank)]) for s, d in a.distances.items()},
+        np.concatenate([a.tokens, b.tokens]),
+        a.scored + b.scored,
+        a.seconds + b.seconds,
+        " ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
+        np.concatenate([a.exact, b.exact]),
+    )

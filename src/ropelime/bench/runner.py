@@ -14,7 +14,7 @@ from ropelime.bench.data import Example
 from ropelime.bench.methods import Method
 from ropelime.bench.store import Row, Store
 from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
-from ropelime.passes import Floats, Masks, Passes
+from ropelime.passes import Floats, Masks, Passes, join
 from ropelime.prompt import from_text
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Scorer, Surrogate
@@ -89,7 +89,7 @@ class Reader:
         # Divergences and distances are wanted of the masks that are fitted, which come first.
         new = self._scorer.score(rows, kl=self._kl and first, spaces=self._spaces if first else ())
         start = 0 if self._passes is None else len(self._passes.masks)
-        self._passes = new if self._passes is None else _joined(self._passes, new)
+        self._passes = new if self._passes is None else join(self._passes, new)
         for offset, mask in enumerate(rows):
             self._place.setdefault(mask.tobytes(), start + offset)
 
@@ -109,20 +109,6 @@ class Reader:
         """What a token cost, all readings together."""
         assert self._passes is not None
         return self._passes.seconds / max(1, int(self._passes.tokens.sum()))
-
-
-def _joined(a: Passes, b: Passes) -> Passes:
-    """Readings that were made later, without divergences, behind the first ones."""
-    missing = np.full(b.logprob.shape, np.nan)
-    return Passes(
-        np.concatenate([a.masks, b.masks]),
-        np.concatenate([a.logprob, b.logprob]),
-        None if a.kl is None else np.concatenate([a.kl, missing]),
-        {s: np.concatenate([d, np.full(len(b.masks), np.nan)]) for s, d in a.distances.items()},
-        np.concatenate([a.tokens, b.tokens]),
-        a.scored + b.scored,
-        a.seconds + b.seconds,
-    )
 
 
 def _example(

@@ -188,8 +188,10 @@ class LocalScorer:
             )
         readings.check()
         tokens = np.zeros(len(distinct), dtype=np.int64)
+        exact = np.zeros(len(distinct), dtype=bool)
         for row in rows:
             tokens[row.index] = row.length + 1  # the last token of the output is not run
+            exact[row.index] = row.past is None
         return Passes(
             masks,
             readings.logprob[inverse],
@@ -199,6 +201,7 @@ class LocalScorer:
             scored,
             time.perf_counter() - start,
             note,
+            exact[inverse],
         )
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
