@@ -23,7 +23,7 @@ from ropelime.surrogate.rows import Row
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
 _CPU_TOKENS = 1_024  # more is no faster there
 _GPU_TOKENS = 32_768  # more is no faster either, and takes memory
-_FIRST_TOKENS = 4_096  # on a GPU, until the memory that a token takes has been seen
+_WIDTHS = 16  # a token takes about so many times a layer's widths, until its memory has been seen
 _FEWEST_TOKENS = 64  # where even that does not fit, nothing will
 _FREE_PART = 0.7  # of the free memory, for one chunk
 
@@ -232,9 +232,13 @@ class Budget:
         """Start with what was asked for, or with what the device is known to bear."""
         self._device = model.get_input_embeddings().weight.device
         cuda = self._device.type == "cuda"
-        self.tokens = tokens or (_FIRST_TOKENS if cuda else _CPU_TOKENS)
+        self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
         self._measure = cuda and tokens is None
-        self._ceiling = _GPU_TOKENS
+        self.tokens = tokens or self._ceiling
+        if self._measure:
+            config = model.config.get_text_config()
+            widths = config.hidden_size + (getattr(config, "intermediate_size", 0) or 0)
+            self._fit(_WIDTHS * widths * model.dtype.itemsize)
 
     @contextmanager
     def watch(self, tokens: int) -> Iterator[None]:
@@ -246,10 +250,13 @@ class Budget:
         before = torch.cuda.memory_allocated(self._device)
         yield
         self._measure = False
-        peak = torch.cuda.max_memory_allocated(self._device) - before
+        self._fit((torch.cuda.max_memory_allocated(self._device) - before) / tokens)
+
+    def _fit(self, each: float) -> None:
+        """Take as many tokens as there is free memory for, at so many bytes each."""
         free, _ = torch.cuda.mem_get_info(self._device)
         held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        fits = int(_FREE_PART * (free + held) * tokens / max(peak, 1))
+        fits = int(_FREE_PART * (free + held) / max(each, 1))
         self.tokens = max(_FEWEST_TOKENS, min(self._ceiling, fits))
 
     def shrink(self, name: str, error: BaseException) -> str:
