@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ropelime.errors import InputError, ModelError
 from ropelime.passes import Floats
-from ropelime.targets import KL, NLL, TARGETS, Logit, SqrtKL, resolve_target
+from ropelime.targets import KL, NLL, TARGETS, Logit, Shift, SqrtKL, resolve_target
 from toy import readings
 
 MASKS = [[1, 1], [1, 0], [0, 0]]
@@ -47,6 +47,13 @@ def test_kl_is_the_mean_over_tokens() -> None:
 def test_sqrt_kl_is_its_root() -> None:
     passes = readings(MASKS, kl=[[0, 0], [1, 7], [18, 0]])
     assert SqrtKL().values(passes).tolist() == [0, 2, 3]
+
+
+def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() -> None:
+    passes = readings(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
+    tokens = Shift().token_values(passes)
+    assert np.allclose(tokens, [[0, 0], [1 + math.log(2), 2], [3, 0]])
+    assert np.allclose(Shift().values(passes), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
 
 
 def test_nll_is_the_drop_of_the_log_probability_in_nats() -> None:

@@ -65,6 +65,36 @@ class SqrtKL:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """How far the prediction moves and how much the output loses by it, most at tokens it was sure of.
+
+    At each output position the root of the divergence plus the drop of the log-probability where it is
+    a drop; over the positions a mean that is weighted by the probability of the token under the full
+    prompt. A token that the surrogate would not have said says little about where it came from.
+
+    Attributes:
+        floor: Added to every probability, so that no token is without weight.
+    """
+
+    name: ClassVar[str] = "shift"
+    needs_kl: ClassVar[bool] = True
+    support: ClassVar[int] = -1
+    unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
+
+    floor: float = 0.2
+
+    def values(self, passes: Passes) -> Floats:
+        """Weighted mean over tokens."""
+        sure = np.exp(passes.logprob[0]) + self.floor
+        return np.asarray(self.token_values(passes) @ (sure / sure.sum()))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """The shift at each position."""
+        drop = passes.logprob[:1] - passes.logprob
+        return np.sqrt(_kl(passes)) + np.maximum(drop, 0.0)
+
+
+@dataclass(frozen=True)
 class NLL:
     """Drop of the log-probability of the output, summed over its tokens."""
 
@@ -102,7 +132,7 @@ class Logit:
         return odds - odds[:1]
 
 
-TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, NLL, Logit)}
+TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, Shift, NLL, Logit)}
 
 
 def resolve_target(spec: object) -> Target:
