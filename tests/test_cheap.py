@@ -111,7 +111,7 @@ def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
     with torch.inference_mode():
         reader._surrogate.engine.run(rows, take)
     assert len(read) == 2 * len(reader.output_spans)
-    for token in range(len(reader.output_spans)):
+    for token in range(-len(reader.output_spans), 0):
         torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)
 
 
@@ -133,8 +133,9 @@ def test_the_cost_is_one_prompt_and_the_tails() -> None:
     tail = len(reader.sequences.ids) - reader.sequences.tail + len(reader.output_spans)
     read = reader.score(z, kl=False, cheap=True)
     distinct = len(np.unique(z, axis=0))
+    assert read.tokens[0] == len(reader.sequences.ids) + tail
     assert read.tokens[1:].tolist() == [tail if not mask.all() else read.tokens[0] for mask in z[1:]]
-    assert read.scored == read.tokens[0] - 1 + (tail - 1) * (distinct - 1)  # the last is not run
+    assert read.scored == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
 
 
 def test_models_that_cannot_look_back_so_far_refuse() -> None:
@@ -150,3 +151,25 @@ def test_what_does_not_go_together_is_refused() -> None:
         toy(readings="cheap")
     with pytest.raises(InputError, match="Did you mean 'cheap'"):
         toy(readings="cheep")
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("cheap", [True, False])
+def test_the_question_is_read_with_the_output(name: str, cheap: bool) -> None:
+    """As if it were the beginning of a longer output, whatever else is read."""
+    reader = scorer(name)
+    z = masks(len(reader.features))
+    plain = reader.score(z, kl=True, cheap=cheap)
+    both = reader.score(z, kl=True, cheap=cheap, asked=True, batch_tokens=100)
+    np.testing.assert_allclose(both.logprob, plain.logprob, atol=1e-4)
+    np.testing.assert_allclose(both.kl, plain.kl, atol=1e-4)  # type: ignore[arg-type]
+    assert plain.asked is None
+    assert both.asked is not None
+    tokens, count = reader.sequences, reader.sequences.asked
+    assert both.asked.logprob.shape == (len(z), count)
+    assert not both.asked.kl[0].any()
+    ids = torch.tensor([*tokens.ids, *tokens.output_ids])[None]
+    with torch.no_grad():
+        logp = tiny_model(name).model(input_ids=ids).logits[0].log_softmax(-1)
+    places = torch.arange(len(tokens.ids) - count, len(tokens.ids))
+    np.testing.assert_allclose(both.asked.logprob[0], logp[places - 1, ids[0, places]], atol=1e-4)

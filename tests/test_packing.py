@@ -45,8 +45,8 @@ def replay(found: list[Chunk]) -> dict[int, list[list[Token]]]:
         for at, (mask, token) in zip(chunk.outputs, chunk.readings, strict=True):
             segment = next(s for s in chunk.segments if s.start <= at < s.stop)
             visible = len(segment.keys) - (segment.stop - 1 - at)
-            assert len(seen.setdefault(int(mask), [])) == token  # in order, none left out
-            seen[int(mask)].append([pool[k] for k in segment.keys[:visible]])
+            assert token < 0
+            seen.setdefault(int(mask), []).append([pool[k] for k in segment.keys[:visible]])
         for source, target in zip(chunk.source, chunk.target, strict=True):
             stack[int(target)] = own[source]
     return seen
@@ -58,7 +58,9 @@ def expected(rows: Rows) -> dict[int, list[list[Token]]]:
     for row in rows:
         before = [] if row.past is None else [full[at] for at in row.past]
         every = before + tokens_of(row)
-        found[row.index] = [every[: len(every) - row.outputs + 1 + t] for t in range(row.outputs)]
+        ends = range(len(every) - row.outputs + 1, len(every) + 1)
+        if row.outputs:
+            found[row.index] = [every[:end] for end in ends]
     return found
 
 
@@ -93,8 +95,10 @@ def test_every_reading_sees_the_whole_of_its_own_row(
     longest_tail = max((row.length for row in rows if row.past is not None), default=0)
     assert all(len(chunk.ids) <= max(tokens, longest_tail) for chunk in found)
     assert all(len(chunk.outputs) <= max(outputs, answer) for chunk in found)
-    done = [row.index for chunk in found for row in chunk.finished]
+    done = [row.index for chunk in found for row in chunk.finished if row.outputs]
     assert sorted(done) == list(range(len(masks)))
+    for chunk in found:
+        assert np.all(np.diff(chunk.readings[:, 1])[np.diff(chunk.readings[:, 0]) == 0] == 1)
 
 
 def leave_one_out(n: int) -> Masks:

@@ -110,10 +110,25 @@ def test_rows_come_with_those_that_begin_alike_together() -> None:
     assert [row.index for row in rows] == [0, 4, 2, 1, 3]
     assert [row.index for row in rows[1:3]] == [4, 2]
     cheap = Rows(sequences(), masks, cheap=True)  # only the mask without the last feature is exact
+    assert cheap[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others look back at
+    assert cheap[0].outputs == 0
     assert [(row.index, row.past is None) for row in cheap] == [
         (0, True),
+        (0, False),
         (2, False),
         (1, False),
         (3, False),
         (4, True),
     ]
+
+
+def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
+    made = sequences(owner=(-1, 0, 0, 1, -1, -1, -1))
+    assert (made.tail, made.asked) == (4, 2)
+    masks = np.array([[1, 1], [0, 1]], dtype=bool)
+    for cheap in (False, True):
+        rows = [row for row in Rows(made, masks, cheap=cheap, asked=made.asked) if row.outputs]
+        assert [row.outputs for row in rows] == [5, 5]  # two of the question and three of the output
+        assert all(row.ids[-5:].tolist() == [14, 15, 16, 90, 91] for row in rows)
+    within = Rows(sequences(), np.array([[1, 1, 1], [1, 1, 0]], dtype=bool), cheap=False, asked=1)
+    assert [row.outputs for row in within] == [4, 3]

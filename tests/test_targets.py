@@ -52,7 +52,7 @@ def test_sqrt_kl_is_its_root() -> None:
 def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() -> None:
     passes = readings(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
     tokens = Shift().token_values(passes)
-    assert np.allclose(tokens, [[0, 0], [1 + math.log(2), 2], [3, 0]])
+    assert np.allclose(tokens, np.array([[0.0, 0.0], [1 + math.log(2), 2.0], [3.0, 0.0]]))
     assert np.allclose(Shift().values(passes), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
 
 

@@ -16,6 +16,19 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The same readings for what stands between the last feature and the output: the question.
+
+    Attributes:
+        logprob: (N, Q) log-probability of each of its tokens; NaN where a mask cut into them.
+        kl: (N, Q) divergence from the unmasked prediction there.
+    """
+
+    logprob: Floats
+    kl: Floats
+
+
+@dataclass(frozen=True)
 class Passes:
     """The readings of N masks over n features and T output tokens.
 
@@ -30,6 +43,7 @@ class Passes:
         seconds: Time that this took.
         note: What the reader of the result should know about the reading; empty where nothing is.
         exact: (N,) which readings ran the whole masked prompt; all of them if not given.
+        asked: Readings of the question, where they were wanted.
     """
 
     masks: Masks
@@ -41,6 +55,7 @@ class Passes:
     seconds: float
     note: str = ""
     exact: Masks = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    asked: Asked | None = None
 
     def __post_init__(self) -> None:
         if not len(self.exact):
@@ -56,6 +71,7 @@ class Passes:
             distances={space: distance[rows] for space, distance in self.distances.items()},
             tokens=self.tokens[rows],
             exact=self.exact[rows],
+            asked=None if self.asked is None else Asked(self.asked.logprob[rows], self.asked.kl[rows]),
         )
 
     def columns(self, start: int, end: int) -> Passes:
@@ -83,4 +99,11 @@ def join(a: Passes, b: Passes) -> Passes:
         a.seconds + b.seconds,
         " ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
         np.concatenate([a.exact, b.exact]),
+        None if a.asked is None else _more_asked(a.asked, b),
     )
+
+
+def _more_asked(asked: Asked, more: Passes) -> Asked:
+    blank = np.full((len(more.masks), asked.logprob.shape[1]), np.nan)
+    new = more.asked or Asked(blank, blank)
+    return Asked(np.concatenate([asked.logprob, new.logprob]), np.concatenate([asked.kl, new.kl]))

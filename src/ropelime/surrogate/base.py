@@ -65,6 +65,7 @@ class Scorer(Protocol):
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
         cheap: bool = False,
+        asked: bool = False,
         progress: Progress | None = None,
     ) -> Passes:
         """Read the output under each mask; the first mask must be the unmasked prompt."""
@@ -151,12 +152,13 @@ class FunctionScorer:
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
         cheap: bool = False,
+        asked: bool = False,
         progress: Progress | None = None,
     ) -> Passes:
         """Call the function on all masks at once."""
         if cheap:
             raise ModelError("A function has no cheap readings. Use readings='exact' with it.")
-        if kl or spaces:
+        if kl or spaces or asked:
             raise ModelError(
                 "This surrogate gives the log-probability of the output and nothing else. Use "
                 "target='nll' or 'logit', and kernel='uniform', 'hamming' or 'cosine' with it."

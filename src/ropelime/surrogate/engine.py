@@ -33,7 +33,7 @@ class Piece:
     """What one run of the model showed.
 
     Attributes:
-        readings: (K, 2) the mask and the output token that each of the logits is for.
+        readings: (K, 2) the mask and the token that each of the logits is for, counted from the end.
         logits: (K, V).
         whole: The rows that are complete now and did not look back at another.
         looking: Those that did.
@@ -207,7 +207,7 @@ class Engine:
                     **arguments,
                 ).logits[0]
             whole = row.past is None
-            readings = np.stack([np.full(row.outputs, row.index), np.arange(row.outputs)], 1)
+            readings = np.stack([np.full(row.outputs, row.index), np.arange(-row.outputs, 0)], 1)
             captured = {layer: _keys(cache, layer, self._name) for layer in keys} if whole else {}
             inputs = {layer: state[0] for layer, state in states.items()} if whole else {}
             take(Piece(readings, logits, [row] * whole, [row] * (not whole), captured, inputs))

@@ -13,7 +13,7 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.features import Feature, enough, split
-from ropelime.passes import Floats, Ints, Masks, Passes
+from ropelime.passes import Asked, Floats, Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import rotary
@@ -155,6 +155,7 @@ class LocalScorer:
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
         cheap: bool = False,
+        asked: bool = False,
         progress: Progress | None = None,
         batch_tokens: int | None = None,
     ) -> Passes:
@@ -166,6 +167,7 @@ class LocalScorer:
             spaces: The rotary spaces that distances are wanted in.
             cheap: Run the prompt once, and for each mask only what follows the last feature, with the
                 removed features hidden from it. Kept features have then seen the removed ones.
+            asked: Read what stands between the last feature and the output too.
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
@@ -174,8 +176,9 @@ class LocalScorer:
             raise InputError("The first mask must be the unmasked prompt.")
         distinct, inverse = _distinct(masks)
         surrogate, sequences = self._surrogate, self.sequences
-        readings = _Readings(surrogate, sequences, distinct, kl=kl, spaces=spaces)
-        rows = Rows(sequences, distinct, cheap=cheap)
+        questions = sequences.asked if asked else 0
+        readings = _Readings(surrogate, sequences, distinct, questions, kl=kl or asked, spaces=spaces)
+        rows = Rows(sequences, distinct, cheap=cheap, asked=questions)
         self._check(rows, cheap=cheap)
         with surrogate.lock, torch.inference_mode():
             scored, note = surrogate.engine.run(
@@ -190,18 +193,23 @@ class LocalScorer:
         tokens = np.zeros(len(distinct), dtype=np.int64)
         exact = np.zeros(len(distinct), dtype=bool)
         for row in rows:
-            tokens[row.index] = row.length + 1  # the last token of the output is not run
+            tokens[row.index] += row.length + (row.outputs > 0)  # the output's last token is not run
             exact[row.index] = row.past is None
+        exact[0] = True  # with nothing removed both ways are the same
+        said = slice(questions, None)
         return Passes(
             masks,
-            readings.logprob[inverse],
-            readings.kl[inverse] if kl else None,
+            readings.logprob[inverse, said],
+            readings.kl[inverse, said] if kl else None,
             {space.settings: space.distance[inverse] for space in readings.spaces},
             tokens[inverse],
             scored,
             time.perf_counter() - start,
             note,
             exact[inverse],
+            Asked(readings.logprob[inverse, :questions], readings.kl[inverse, :questions])
+            if questions
+            else None,
         )
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
@@ -228,20 +236,23 @@ class _Readings:
         surrogate: LocalSurrogate,
         sequences: Sequences,
         masks: Masks,
+        questions: int,
         *,
         kl: bool,
         spaces: Sequence[RopeSpace],
     ) -> None:
-        count, length = len(masks), len(sequences.output_ids)
-        self.logprob: Floats = np.full((count, length), np.nan)
-        self.kl: Floats = np.zeros((count, length))
+        read = np.concatenate([sequences.ids[len(sequences.ids) - questions :], sequences.output_ids])
+        self.logprob: Floats = np.full((len(masks), len(read)), np.nan)
+        self.kl: Floats = np.full((len(masks), len(read)), np.nan if kl else 0.0)
+        self.kl[0] = 0.0
         self.spaces = [
             Space(settings, surrogate.rotation(settings.layer), sequences, masks.shape)
             for settings in spaces
         ]
         self._surrogate, self._masks, self._want_kl = surrogate, masks, kl
-        self._output = torch.as_tensor(sequences.output_ids)
-        self._logp0: torch.Tensor | None = None  # (T, V) log-probabilities under the unmasked prompt
+        self._questions = questions
+        self._read = torch.as_tensor(read)  # the tokens of the question and of the output
+        self._logp0: torch.Tensor | None = None  # (Q + T, V) log-probabilities, the prompt unmasked
 
     def layers(self, space: str) -> set[int]:
         """The layers that distances in such a space are read from."""
@@ -274,12 +285,12 @@ class _Readings:
             values = logits[start:stop].float()
             values -= values.logsumexp(-1, keepdim=True)
             at = torch.as_tensor(token, device=values.device)
-            said = values.gather(-1, self._output.to(values.device)[at, None])[:, 0]
+            said = values.gather(-1, self._read.to(values.device)[at, None])[:, 0]
             self.logprob[which, token] = said.double().cpu().numpy()
             if not self._want_kl:
                 continue
             if self._logp0 is None:
-                self._logp0 = values.new_empty(len(self._output), values.shape[-1])
+                self._logp0 = values.new_empty(len(self._read), values.shape[-1])
             if start < full:
                 self._logp0[at] = values
                 continue
@@ -290,7 +301,9 @@ class _Readings:
 
     def check(self) -> None:
         """Refuse readings that are not numbers."""
-        bad = np.asarray(~np.isfinite(self.logprob).all(1) | ~np.isfinite(self.kl).all(1))
+        said = slice(self._questions, None)  # a mask may cut into the question
+        fine = np.isfinite(self.logprob[:, said]) & np.isfinite(self.kl[:, said])
+        bad = ~np.asarray(fine.all(1))
         if bad.any():
             dtype = str(self._surrogate.model.dtype).removeprefix("torch.")
             raise ModelError(

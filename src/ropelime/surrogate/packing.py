@@ -46,7 +46,8 @@ class Chunk:
         source: (m,) tokens of the chunk to be put on the stack,
         target: (m,) and their places there.
         outputs: (K,) tokens that predict the output,
-        readings: (K, 2) and the mask and the output token that each is for.
+        readings: (K, 2) and the mask and the token that each is for, counted from the end: -1 is the
+            last one of the output.
         finished: The rows that end here,
         pools: and where in the pool the keys are that each of them saw.
     """
@@ -147,7 +148,7 @@ class Packer:
             positions.append(row.positions[begin:end])
             wanted = np.arange(max(begin, first), end)
             picked.append(at + wanted - begin)
-            readings.append(np.stack([np.full(len(wanted), row.index), wanted - first], 1))
+            readings.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
             at += end - begin
             gathered += len(keys)
             predicted += len(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import overload
 
@@ -84,6 +84,15 @@ class Sequences:
             past,
         )
 
+    def prompt(self) -> Row:
+        """The full prompt by itself: nothing is predicted, but other rows look back at it."""
+        return Row(0, self.ids, np.arange(len(self.ids)), self.owner, 0)
+
+    @property
+    def asked(self) -> int:
+        """How many tokens behind the first one of the tail there are to be read."""
+        return len(self.ids) - self.tail - 1
+
     @property
     def tail(self) -> int:
         """Where the pinned end of the prompt begins; at least one token is left to it."""
@@ -127,23 +136,29 @@ class Sequences:
         return joined, np.concatenate(owner), np.arange(len(joined))
 
 
+_PROMPT = -1  # stands for the full prompt by itself among the numbers of masks
+
+
 class Rows(SequenceOf[Row]):
     """The rows of many masks, each made when it is asked for."""
 
-    def __init__(self, sequences: Sequences, masks: Masks, *, cheap: bool) -> None:
+    def __init__(self, sequences: Sequences, masks: Masks, *, cheap: bool, asked: int = 0) -> None:
         """Put them into an order in which neighbours begin alike.
 
         Args:
             sequences: The tokens.
             masks: (N, n) distinct masks, the first of them all ones.
-            cheap: Whether rows look back at the first one where they can.
+            cheap: Whether rows look back at the full prompt where they can. It is then run by itself,
+                and its reading looks back at it as well: all such readings round alike.
+            asked: How many tokens before the output are read too, where a mask leaves them alone.
         """
-        self._sequences, self._masks = sequences, masks
-        self._cheap = np.zeros(len(masks), dtype=bool)
-        if cheap:
-            self._cheap[1:] = [sequences.can_look_back(mask) for mask in masks[1:]]
-        # The full prompt, then what looks back at it, then the rest with kept features first.
-        self._order = np.lexsort((*(~masks).T[::-1], ~self._cheap, np.arange(len(masks)) > 0))
+        self._sequences, self._masks, self._asked = sequences, masks, asked
+        clear = np.array([sequences.can_look_back(mask) for mask in masks])
+        self._clear = clear if asked else np.zeros(len(masks), dtype=bool)
+        self._cheap = clear if cheap else np.zeros(len(masks), dtype=bool)
+        # What looks back, then the rest with kept features first; the full mask before all others.
+        order = np.lexsort((*(~masks).T[::-1], ~self._cheap, np.arange(len(masks)) > 0))
+        self._order = np.concatenate([[_PROMPT], order]) if cheap else order
 
     def __len__(self) -> int:
         return len(self._order)
@@ -158,9 +173,11 @@ class Rows(SequenceOf[Row]):
         if isinstance(number, slice):
             return self.part(np.arange(len(self))[number])
         index = int(self._order[number])
-        if self._cheap[index]:
-            return self._sequences.cheap_row(index, self._masks[index])
-        return self._sequences.row(index, self._masks[index])
+        if index == _PROMPT:
+            return self._sequences.prompt()
+        make = self._sequences.cheap_row if self._cheap[index] else self._sequences.row
+        row = make(index, self._masks[index])
+        return replace(row, outputs=row.outputs + self._asked) if self._clear[index] else row
 
     def part(self, numbers: Ints) -> Rows:
         """Some of the rows."""
