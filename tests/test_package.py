@@ -28,8 +28,9 @@ ORDER = [
     ["passes"],
     ["samplers"],
     ["kernels", "targets", "regression"],
+    ["certainty"],
     ["attribution"],
-    ["diagnostics"],
+    ["diagnostics", "trust"],
     ["explanation"],
     ["citations"],
 ]

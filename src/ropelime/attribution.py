@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ropelime.certainty import certainty
 from ropelime.kernels import Kernel, resolve_kernel
 from ropelime.passes import Floats, Passes
 from ropelime.regression import Regressor, resolve_regressor, weighted_r2
@@ -48,6 +49,8 @@ class Attribution:
         token_weights: (n, T) the same for each output token by itself.
         r2: Weighted share of the target's variance that the fit accounts for.
         effective: Effective number of readings under the kernel's weights.
+        half: (n,) half the width of the 90 % interval of each weight.
+        foretold: Rank correlation of the readings with what the fit says of each when it is left out.
     """
 
     scores: Floats
@@ -55,6 +58,8 @@ class Attribution:
     token_weights: Floats
     r2: float
     effective: float
+    half: Floats
+    foretold: float
 
 
 def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribution:
@@ -74,10 +79,13 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
         each = recipe.regressor.fit(passes.masks, target.token_values(passes), near).coef
     size = np.abs(fit.coef)
     total = size.sum()
+    sure = certainty(passes.masks, values, near, fit.coef)
     return Attribution(
         scores=size / total if total > 0 else np.full(len(size), 1 / len(size)),
         weights=target.support * fit.coef,
         token_weights=target.support * each,
         r2=weighted_r2(fit, passes.masks, values, near),
         effective=float(near.sum() ** 2 / (near**2).sum()),
+        half=sure.half,
+        foretold=sure.foretold,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,35 +25,43 @@ from ropelime.targets import Target
 
 _CHEAP = (
     "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
-    "ones had seen them. Only the full prompt, and masks that cut into its very end, were read exactly."
+    "ones had seen them. Masks that cut into the very end of the prompt were read exactly."
 )
-FEW = 16  # up to so many features half of them may go at once, see the ablation in docs/results.md
-
-
-def paper(n: int) -> dict[str, str]:
-    """The paper to the letter: Sparse-K at its best setting for the number of features."""
-    return {
-        "sampler": "sparse-k-best",
-        "target": "kl",
-        "kernel": "rope-rwmd",
-        "regressor": "wls",
-    }
-
-
-def default(n: int) -> dict[str, str]:
-    """What measured best: random halves for few features, single ones and small sets for many."""
-    if n <= FEW:
-        return paper(n) | {"sampler": "bernoulli:64"}
-    return {
-        "sampler": "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64",
-        "target": "nll",
-        "kernel": "rope-rwmd",
-        "regressor": "ridge",
-    }
-
-
+_NOT_CHEAP = "The surrogate has no cheap readings of this prompt: every masked prompt was read exactly."
+_QUESTION = (
+    "A feature counts for what it does to the answer and, as much, for what it does to the question "
+    "before it. For the answer alone: target='shift'."
+)
 READINGS = ("exact", "cheap")
-PRESETS: dict[str, Callable[[int], dict[str, str]]] = {"default": default, "paper": paper}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Strategies that go together.
+
+    Attributes:
+        readings: How masks are read where nothing else was asked for.
+        sampler: Which masks.
+        target: What the fit explains.
+        kernel: How much each reading counts.
+        regressor: How to fit.
+    """
+
+    readings: str
+    sampler: str
+    target: str
+    kernel: str
+    regressor: str
+
+
+PRESETS = {
+    # Which parts would a person cite for this answer? Every feature is hidden once.
+    "evidence": Preset("cheap", "leave-one-out", "evidence", "uniform", "wls"),
+    # Which parts foretell the probability of the answer when others go too? Random halves.
+    "faithful": Preset("exact", "hadamard:64", "nll", "uniform", "bayes-ridge"),
+    # The paper to the letter: Sparse-K at its best setting for the number of features.
+    "paper": Preset("exact", "sparse-k-best", "kl", "rope-rwmd", "wls"),
+}
 
 
 def explain(
@@ -69,11 +78,11 @@ def explain(
     kernel: str | Kernel | None = None,
     regressor: str | Regressor | None = None,
     removal: str | Removal = "delete",
-    readings: str = "exact",
+    readings: str | None = None,
     budget: int | None = None,
     seed: int = 0,
     progress: Option = "auto",
-    preset: str = "default",
+    preset: str = "evidence",
 ) -> Explanation:
     """Explain which parts of a prompt carried an output that some model gave.
 
@@ -97,40 +106,45 @@ def explain(
             their positions, ``"placeholder:TEXT"`` puts a text there.
         readings: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt
             once and, for each mask, only what follows its last feature, with the removed features
-            hidden: fewer tokens, but what is kept has already seen what is removed.
+            hidden: fewer tokens, but what is kept has already seen what is removed. The preset decides
+            if not given.
         budget: How many masks to read, on top of the full and the empty prompt; the sampler decides
             if not given.
         seed: Seed of the masks.
         progress: ``"auto"``, True, False, or a function of (done, total).
-        preset: Where the strategies come from that are not given: ``"default"`` or ``"paper"``.
+        preset: Which question to answer, where strategies are not given. ``"evidence"``: which parts
+            would a person cite for this answer? ``"faithful"``: which parts foretell how likely the
+            answer is when others are removed too? ``"paper"``: the method of the paper.
     """
     start = time.perf_counter()
     asked = _prompt(prompt, context, question, messages)
     answer = prompts.check_text("output", output)
     given = {"sampler": sampler, "target": target, "kernel": kernel, "regressor": regressor}
-    strategies(preset, given, 2)  # a wrong name is refused before a model is loaded
+    masker, recipe = strategies(preset, given)  # a wrong name is refused before a model is loaded
     removed = Removal.of(removal)
-    if readings not in READINGS:
-        raise unknown("readings", readings, READINGS)
-    if readings == "cheap" and removed.how != "delete":
-        raise InputError(f"Cheap readings hide features and cannot honour removal={str(removed)!r}.")
+    _check_readings(readings, removed)
     _check_numbers(budget, seed)
 
     model = resolve_surrogate(surrogate, say=None if progress is False else note)
     scorer = model.prepare(asked, features, answer, removal=removed)
     n = len(scorer.features)
-    masker, recipe = strategies(preset, given, n)
+    cheap = (readings or PRESETS[preset].readings) == "cheap" and removed.how == "delete"
+    notes = [_CHEAP] if cheap else []
+    if cheap and readings is None and not scorer.looks_back:
+        cheap, notes = False, [_NOT_CHEAP]
+    asked_too = recipe.target.reads_question and scorer.has_question
+    notes += [_QUESTION] * asked_too
 
     drawn = masker.sample(n, budget=budget, rng=np.random.default_rng(seed))
     masks = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
     check_readings(recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
     with reporting(progress, "Reading masked prompts") as report:
-        spaces = [recipe.kernel.space] if recipe.kernel.space else []
         passes = scorer.score(
             masks,
             kl=recipe.target.needs_kl,
-            spaces=spaces,
-            cheap=readings == "cheap",
+            spaces=[recipe.kernel.space] if recipe.kernel.space else [],
+            cheap=cheap,
+            asked=asked_too,
             progress=report,
         )
 
@@ -143,7 +157,7 @@ def explain(
         **recipe.describe(),
         "unit": recipe.target.unit,
         "removal": str(removed),
-        "readings": readings,
+        "readings": "cheap" if cheap else "exact",
         "budget": budget,
         "seed": seed,
     }
@@ -158,26 +172,32 @@ def explain(
         span=(0, len(answer)),
         cost=Cost(len(np.unique(masks, axis=0)), passes.scored, time.perf_counter() - start),
         asked=drawn.asked,
-        notes=tuple(filter(None, (drawn.note, passes.note, _CHEAP if readings == "cheap" else ""))),
+        notes=tuple(filter(None, (drawn.note, passes.note, *notes))),
     )
 
 
-def strategies(preset: str, given: Mapping[str, object], n: int) -> tuple[Sampler, Recipe]:
+def strategies(preset: str, given: Mapping[str, object]) -> tuple[Sampler, Recipe]:
     """The strategies that were given, and the preset's for those that were not (None).
 
     Args:
         preset: Name of the preset.
         given: ``sampler``, ``target``, ``kernel`` and ``regressor``, each a name, an object or None.
-        n: The number of features.
     """
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     chosen: dict[str, object] = {
-        **PRESETS[preset](n),
-        **{name: strategy for name, strategy in given.items() if strategy is not None},
+        name: getattr(PRESETS[preset], name) if strategy is None else strategy
+        for name, strategy in given.items()
     }
     recipe = Recipe.of(chosen["target"], chosen["kernel"], chosen["regressor"])
     return resolve_sampler(chosen["sampler"]), recipe
+
+
+def _check_readings(readings: str | None, removal: Removal) -> None:
+    if readings is not None and readings not in READINGS:
+        raise unknown("readings", readings, READINGS)
+    if readings == "cheap" and removal.how != "delete":
+        raise InputError(f"Cheap readings hide features and cannot honour removal={str(removal)!r}.")
 
 
 def _prompt(

@@ -19,9 +19,10 @@ from ropelime.attribution import Recipe, attribute
 from ropelime.diagnostics import Diagnostics, diagnose
 from ropelime.errors import InputError
 from ropelime.features import Feature
-from ropelime.passes import Floats, Passes
+from ropelime.passes import Asked, Floats, Ints, Passes
 from ropelime.prompt import Message, Prompt, Span
 from ropelime.rope import RopeSpace
+from ropelime.trust import Trust, judge
 
 if TYPE_CHECKING:
     from ropelime.citations import Cited
@@ -32,12 +33,23 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Share:
-    """One feature in a ranking."""
+    """One feature in a ranking.
+
+    Attributes:
+        index: Which feature it is.
+        text: Its text.
+        score: Its share.
+        weight: Its signed weight.
+        interval: Ends of the 90 % interval of the weight; None in files of older releases.
+        rank: Its place; features that cannot be told apart from the one above share a place.
+    """
 
     index: int
     text: str
     score: float
     weight: float
+    interval: tuple[float, float] | None = None
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,8 @@ class Explanation:
         diagnostics: How far to trust it.
         config: Every choice that was made.
         recipe: The strategies themselves; a loaded explanation builds them from ``config``.
+        intervals: (n, 2) ends of the 90 % interval of each weight; None in files of older releases.
+        trust: One number and a sentence on how far to trust it; None in files of older releases.
     """
 
     prompt: Prompt
@@ -88,10 +102,41 @@ class Explanation:
     diagnostics: Diagnostics
     config: Mapping[str, Any]
     recipe: Recipe | None = field(default=None, repr=False)
+    intervals: Floats | None = None
+    trust: Trust | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.scores, self.weights, self.token_weights):
-            array.setflags(write=False)
+        for array in (self.scores, self.weights, self.token_weights, self.intervals):
+            if array is not None:
+                array.setflags(write=False)
+
+    @property
+    def score_intervals(self) -> Floats | None:
+        """(n, 2) ends of the 90 % interval of each share, the sum of all weights taken as it is."""
+        if self.intervals is None:
+            return None
+        total = float(np.abs(self.weights).sum())
+        ends = np.abs(self.intervals) / (total if total > 0 else 1.0)
+        low = np.where(np.prod(np.sign(self.intervals), 1) > 0, ends.min(1), 0.0)
+        return np.stack([low, np.minimum(ends.max(1), 1.0)], 1)
+
+    @property
+    def ranks(self) -> Ints:
+        """(n,) places in the ranking; features that cannot be told apart share the first of theirs.
+
+        Going down the ranking, a feature takes a new place when the difference to the first of the
+        place above is larger than both intervals allow for together.
+        """
+        order = np.argsort(-self.scores, kind="stable")
+        ranks = np.empty(len(order), dtype=np.int64)
+        size = np.abs(self.weights)
+        half = np.zeros(len(size)) if self.intervals is None else np.ptp(self.intervals, axis=1) / 2
+        first, place = order[0], 1
+        for number, i in enumerate(order, 1):
+            if size[first] - size[i] > np.hypot(half[first], half[i]):
+                first, place = i, number
+            ranks[i] = place
+        return ranks
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
@@ -112,8 +157,16 @@ class Explanation:
         if k is not None and k < 0:
             raise InputError(f"top() takes a number that is not negative, not {k}.")
         order = np.argsort(-self.scores, kind="stable")[:k]
+        ranks, ends = self.ranks, self.intervals
         return [
-            Share(int(i), self.features[i].text, float(self.scores[i]), float(self.weights[i]))
+            Share(
+                int(i),
+                self.features[i].text,
+                float(self.scores[i]),
+                float(self.weights[i]),
+                None if ends is None else (float(ends[i, 0]), float(ends[i, 1])),
+                int(ranks[i]),
+            )
             for i in order
         ]
 
@@ -213,6 +266,8 @@ class Explanation:
             "scores": self.scores.tolist(),
             "weights": self.weights.tolist(),
             "token_weights": _pack(self.token_weights),
+            "intervals": None if self.intervals is None else self.intervals.tolist(),
+            "trust": None if self.trust is None else asdict(self.trust),
             "output_spans": [list(span) for span in self.output_spans],
             "span": list(self.span),
             "passes": {
@@ -225,6 +280,9 @@ class Explanation:
                 ],
                 "tokens": passes.tokens.tolist(),
                 "exact": "".join("01"[int(e)] for e in passes.exact),
+                "asked": None
+                if passes.asked is None
+                else {"logprob": _pack(passes.asked.logprob), "kl": _pack(passes.asked.kl)},
                 "scored": passes.scored,
             },
             "cost": {"passes": self.cost.passes, "tokens": self.cost.tokens},
@@ -319,6 +377,8 @@ def build(
         diagnostics=diagnose(passes, fitted, asked=asked, notes=notes),
         config=config,
         recipe=recipe,
+        intervals=fitted.weights[:, None] + fitted.half[:, None] * np.array([-1.0, 1.0]),
+        trust=judge(used, fitted),
     )
 
 
@@ -373,6 +433,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
     read, diagnostics = data["passes"], data["diagnostics"]
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
     figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
+    asked = read.get("asked")
     passes = Passes(
         masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
         logprob=_unpack(read["logprob"]),
@@ -382,6 +443,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         scored=int(read["scored"]),
         seconds=0.0,
         exact=np.array([e == "1" for e in read.get("exact", "")], dtype=bool),
+        asked=None if asked is None else Asked(_unpack(asked["logprob"]), _unpack(asked["kl"])),
     )
     prompt = data["prompt"]
     explanation = Explanation(
@@ -402,6 +464,8 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         cost=Cost(int(data["cost"]["passes"]), int(data["cost"]["tokens"])),
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
+        intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
+        trust=None if (trust := data.get("trust")) is None else Trust(**trust),
     )
     n, tokens = len(explanation.features), len(explanation.output_spans)
     shapes = {
@@ -413,6 +477,12 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         "tokens": (passes.tokens.shape, (len(passes.masks),)),
         "exact": (passes.exact.shape, (len(passes.masks),)),
     }
+    if explanation.intervals is not None:
+        shapes["intervals"] = (explanation.intervals.shape, (n, 2))
+    if passes.asked is not None:
+        for name in ("logprob", "kl"):
+            shape = getattr(passes.asked, name).shape
+            shapes[f"asked {name}"] = (shape, (len(passes.masks), passes.asked.logprob.shape[1]))
     if passes.kl is not None:
         shapes["kl"] = (passes.kl.shape, passes.logprob.shape)
     for distance in passes.distances.values():

@@ -73,6 +73,50 @@ class Ridge:
 
 
 @dataclass(frozen=True)
+class BayesRidge:
+    """Ridge whose penalty the readings choose, smaller for features that turn out to matter.
+
+    The penalty maximises the marginal likelihood of a normal model. Then every feature is given a share
+    of the prior variance by what it was found to weigh, and the fit is made again.
+
+    Attributes:
+        rounds: How often the fit is made; one gives every feature the same prior.
+    """
+
+    rounds: int = 3
+    name: ClassVar[str] = "bayes-ridge"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rounds, int) or self.rounds < 1:
+            raise InputError(
+                f"rounds of bayes-ridge must be a whole number of at least 1, not {self.rounds!r}."
+            )
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Fit every target by itself."""
+        if targets.ndim == 1:
+            coef = self._coefficients(masks, targets, weights)
+        else:
+            columns = [self._coefficients(masks, column, weights) for column in targets.T]
+            coef = np.stack(columns, 1)
+        middle = np.average(masks, axis=0, weights=weights)
+        mean = np.average(targets, axis=0, weights=weights)
+        return Fit(coef, np.asarray(mean - middle @ coef))
+
+    def _coefficients(self, masks: Masks, targets: Floats, weights: Floats) -> Floats:
+        x, y = centred(masks, targets, weights)
+        scale = np.ones(x.shape[1])
+        coef = np.zeros(x.shape[1])
+        for _ in range(self.rounds):
+            if not y.any():
+                break
+            coef = scale * _most_likely(x * scale, y)[0]
+            scale = np.sqrt(1 + coef**2 / max(float((coef**2).mean()), 1e-300))
+            scale /= np.sqrt((scale**2).mean())
+        return coef
+
+
+@dataclass(frozen=True)
 class Lasso:
     """Weighted least squares with a penalty on ``|coef|``, which leaves most of them at zero.
 
@@ -134,7 +178,9 @@ class LassoCV:
         return Lasso(max(float(solver.alpha_), 1e-12)).fit(masks, targets, weights)
 
 
-REGRESSORS: dict[str, type[Regressor]] = {cls.name: cls for cls in (WLS, Ridge, Lasso, LassoCV)}
+REGRESSORS: dict[str, type[Regressor]] = {
+    cls.name: cls for cls in (WLS, Ridge, BayesRidge, Lasso, LassoCV)
+}
 
 
 def resolve_regressor(spec: object) -> Regressor:
@@ -162,6 +208,32 @@ def weighted_r2(fit: Fit, masks: Masks, targets: Floats, weights: Floats) -> flo
     if total <= 1e-24:
         return float("nan")
     return 1.0 - float(np.sum(weights * (targets - fit.predict(masks)) ** 2)) / total
+
+
+def centred(masks: Masks, targets: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Masks and targets less their weighted means, times the roots of the weights (mean one)."""
+    root = np.sqrt(weights / weights.mean())
+    x = masks - np.average(masks, axis=0, weights=weights)
+    y = targets - np.average(targets, weights=weights)
+    return x * root[:, None], y * root
+
+
+def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
+    """Ridge coefficients, and the penalty of the largest marginal likelihood."""
+    u, s, vt = np.linalg.svd(x, full_matrices=False)
+    along = u.T @ y
+    rest = max(float(y @ y - along @ along), 0.0)
+    freedom = max(1, len(y) - 1)
+    spread = float((s**2).mean()) or 1.0
+
+    def unlikely(penalty: float) -> float:
+        grown = 1 + s**2 / penalty
+        left = float((along**2 / grown).sum()) + rest
+        return freedom * math.log(max(left, 1e-300)) + float(np.log(grown).sum())
+
+    penalties = spread * np.geomspace(1e-3, 1e3, 61)
+    best = float(min(penalties, key=unlikely))
+    return np.asarray(vt.T @ (s / (s**2 + best) * along)), best
 
 
 def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:

@@ -200,6 +200,30 @@ class Bernoulli:
 
 
 @dataclass(frozen=True)
+class Hadamard:
+    """Random halves that tell the features apart as evenly as can be.
+
+    The rows of a Hadamard matrix, whose columns are orthogonal: features take random columns with
+    random signs, so every mask is still a random half, but no two features go together more often than
+    any others. Beyond one matrix another is begun.
+
+    Attributes:
+        count: Masks drawn where no budget is given.
+    """
+
+    count: int = 64
+    name: ClassVar[str] = "hadamard"
+
+    def __post_init__(self) -> None:
+        _check_count(self.name, self.count)
+
+    def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
+        """Draw distinct masks."""
+        asked = self.count if budget is None else budget
+        return _distinct(_hadamard(n, rng), n, asked, self.name)
+
+
+@dataclass(frozen=True)
 class Exhaustive:
     """Every mask but the full prompt: 2^n - 1 of them."""
 
@@ -283,6 +307,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
         LeaveOneOut,
         OneAtATime,
         Bernoulli,
+        Hadamard,
         Exhaustive,
         ShapleyKernel,
         Mixed,
@@ -345,6 +370,16 @@ def _distinct(draws: Iterator[Masks], n: int, asked: int, name: str, *, proper: 
 def _bernoulli(n: int, p: float, count: int, rng: np.random.Generator) -> Iterator[Masks]:
     while True:
         yield from rng.random((count, n)) < p
+
+
+def _hadamard(n: int, rng: np.random.Generator) -> Iterator[Masks]:
+    from scipy.linalg import hadamard
+
+    matrix = hadamard(2 ** math.ceil(math.log2(n + 1)))[:, 1:] > 0  # the first column is constant
+    while True:
+        columns = rng.permutation(matrix.shape[1])[:n]
+        flipped = rng.random(n) < 0.5
+        yield from rng.permutation(matrix[:, columns] ^ flipped)
 
 
 def _shapley(n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:

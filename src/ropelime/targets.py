@@ -16,6 +16,7 @@ class Target(Protocol):
     """Turns readings into regression targets."""
 
     needs_kl: ClassVar[bool]
+    reads_question: ClassVar[bool]
     support: ClassVar[int]
     unit: ClassVar[str]
 
@@ -34,6 +35,7 @@ class KL:
 
     name: ClassVar[str] = "kl"
     needs_kl: ClassVar[bool] = True
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1  # keeping a supporting feature lowers the value
     unit: ClassVar[str] = "nats per output token"
 
@@ -52,6 +54,7 @@ class SqrtKL:
 
     name: ClassVar[str] = "sqrt-kl"
     needs_kl: ClassVar[bool] = True
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "square root of nats per output token"
 
@@ -78,6 +81,7 @@ class Shift:
 
     name: ClassVar[str] = "shift"
     needs_kl: ClassVar[bool] = True
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
 
@@ -90,8 +94,45 @@ class Shift:
 
     def token_values(self, passes: Passes) -> Floats:
         """The shift at each position."""
-        drop = passes.logprob[:1] - passes.logprob
-        return np.sqrt(_kl(passes)) + np.maximum(drop, 0.0)
+        return _shift(passes.logprob, _kl(passes))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The shift of the answer, and that of the question before it: what a person would cite.
+
+    A part may matter because the answer follows from it, or because the question is about it, as the
+    bridge of an answer in two steps is. Both shifts are taken as shares of all that the masks did.
+
+    Attributes:
+        question: How much the question counts beside the answer.
+        floor: As in :class:`Shift`.
+    """
+
+    name: ClassVar[str] = "evidence"
+    needs_kl: ClassVar[bool] = True
+    reads_question: ClassVar[bool] = True
+    support: ClassVar[int] = -1
+    unit: ClassVar[str] = "times the mean shift per output token"
+
+    question: float = 1.0
+    floor: float = 0.2
+
+    def values(self, passes: Passes) -> Floats:
+        """Both shifts, each in units of its mean over the masks."""
+        shift = Shift(self.floor).values(passes)
+        found = shift / _mean(shift)
+        asked = passes.asked
+        if asked is None or not self.question:
+            return np.asarray(found)
+        sure = np.exp(asked.logprob[0]) + self.floor
+        moved = _shift(asked.logprob, np.maximum(asked.kl, 0.0)) @ (sure / sure.sum())
+        moved = np.nan_to_num(moved)  # a mask that cut into the question says nothing about it
+        return np.asarray(found + self.question * moved / _mean(moved))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """The shift of each output token; the question has no part in it."""
+        return Shift(self.floor).token_values(passes) / _mean(Shift(self.floor).values(passes))
 
 
 @dataclass(frozen=True)
@@ -100,6 +141,7 @@ class NLL:
 
     name: ClassVar[str] = "nll"
     needs_kl: ClassVar[bool] = False
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats"
 
@@ -118,6 +160,7 @@ class Logit:
 
     name: ClassVar[str] = "logit"
     needs_kl: ClassVar[bool] = False
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
 
@@ -132,7 +175,7 @@ class Logit:
         return odds - odds[:1]
 
 
-TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, Shift, NLL, Logit)}
+TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, NLL, Logit)}
 
 
 def resolve_target(spec: object) -> Target:
@@ -147,6 +190,17 @@ def _kl(passes: Passes) -> Floats:
             "the whole vocabulary. Use target='nll' or 'logit' with it."
         )
     return np.maximum(passes.kl, 0.0)  # rounding can leave a divergence a hair under zero
+
+
+def _shift(logprob: Floats, kl: Floats) -> Floats:
+    """Root of the divergence, and the drop of the log-probability where it is one."""
+    return np.asarray(np.sqrt(kl) + np.maximum(logprob[:1] - logprob, 0.0))
+
+
+def _mean(values: Floats) -> float:
+    """Mean over the masks, without the unmasked prompt; one where nothing moved."""
+    mean = float(values[1:].mean()) if len(values) > 1 else 0.0
+    return mean if mean > 0 else 1.0
 
 
 def _log_odds(logprob: Floats) -> Floats:

@@ -37,6 +37,7 @@ class LogitPerToken:
 
     name: ClassVar[str] = "logit-per-token"
     needs_kl: ClassVar[bool] = False
+    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds per output token"
 

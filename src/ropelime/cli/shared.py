@@ -28,7 +28,7 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--device", help="cpu, cuda or mps; the best that is there if not given")
     group.add_argument("--dtype", help="float32, bfloat16 or float16")
-    group.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
+    group.add_argument("--preset", default="evidence", help=f"one of {', '.join(PRESETS)}")
     for name, known in (
         ("sampler", SAMPLERS),
         ("target", TARGETS),
@@ -37,7 +37,7 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
     group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
-    group.add_argument("--readings", default="exact", help="exact, or cheap: fewer tokens, approximate")
+    group.add_argument("--readings", help="exact, or cheap: fewer tokens, approximate (by the preset)")
     group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 
@@ -75,7 +75,7 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
     from ropelime.surrogate import load_surrogate
 
     given = {name: getattr(options, name) for name in ("sampler", "target", "kernel", "regressor")}
-    strategies(options.preset, given, 2)  # a wrong name is refused before a model is loaded
+    strategies(options.preset, given)  # a wrong name is refused before a model is loaded
     say = None if options.quiet else note
     names = ("features", "preset", *given, "removal", "readings", "budget", "seed")
     return {

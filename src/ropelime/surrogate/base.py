@@ -57,6 +57,12 @@ class Scorer(Protocol):
 
     features: tuple[Feature, ...]
     output_spans: tuple[Span, ...]  # where each output token lies in the output
+    has_question: bool  # whether pinned text stands between the last feature and the output
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether there are cheap readings of this prompt."""
+        ...
 
     def score(
         self,
@@ -118,6 +124,9 @@ class FunctionSurrogate:
 class FunctionScorer:
     """Scores masks by calling a function."""
 
+    has_question = False
+    looks_back = False
+
     def __init__(
         self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
     ) -> None:
@@ -161,7 +170,8 @@ class FunctionScorer:
         if kl or spaces or asked:
             raise ModelError(
                 "This surrogate gives the log-probability of the output and nothing else. Use "
-                "target='nll' or 'logit', and kernel='uniform', 'hamming' or 'cosine' with it."
+                "preset='faithful' with it, or target='nll' or 'logit' and kernel='uniform', 'hamming' "
+                "or 'cosine'."
             )
         start = time.perf_counter()
         logprob = self._read(masks)

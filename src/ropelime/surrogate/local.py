@@ -103,7 +103,8 @@ class LocalSurrogate:
         sequences = Sequences(
             encoded.ids, owner, encoded.output_ids, removal, placeholder, self.encoder.beginning()
         )
-        return LocalScorer(self, parts, sequences, encoded.output_spans)
+        question = bool(prompt.text[parts[-1].end :].strip())
+        return LocalScorer(self, parts, sequences, encoded.output_spans, has_question=question)
 
     def rotation(self, layer: int | float) -> rotary.Rotation:
         """The planes of a layer, given by number or as a share of the depth."""
@@ -141,9 +142,12 @@ class LocalScorer:
         features: tuple[Feature, ...],
         sequences: Sequences,
         output_spans: tuple[Span, ...],
+        *,
+        has_question: bool = False,
     ) -> None:
         """Made by :meth:`LocalSurrogate.prepare`."""
         self.features = features
+        self.has_question = has_question
         self.sequences = sequences
         self.output_spans = output_spans
         self._surrogate = surrogate
@@ -212,6 +216,12 @@ class LocalScorer:
             else None,
         )
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether there are cheap readings of this prompt."""
+        length = len(self.sequences.ids) + len(self.sequences.output_ids)
+        return self._surrogate.engine.looks_back(length)
+
     def _check(self, rows: Rows, *, cheap: bool) -> None:
         surrogate = self._surrogate
         longest = max(row.end for row in rows) + 1
@@ -221,7 +231,7 @@ class LocalScorer:
                 f"and {surrogate.name} can read {surrogate.window:,} in all. Use a shorter "
                 "placeholder, or removal='delete'."
             )
-        if cheap and not surrogate.engine.looks_back(longest):
+        if cheap and not self.looks_back:
             raise ModelError(
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
                 "it has no cheap readings of it. Use readings='exact'."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ropelime.explanation import Explanation
@@ -25,4 +25,5 @@ class Uncertainty:
 
 def uncertainty(e: Explanation) -> Uncertainty:
     """What the explanation knows about its own figures."""
-    return Uncertainty(*(getattr(e, name, None) for name in ("intervals", "score_intervals", "trust")))
+    trust = None if e.trust is None else asdict(e.trust)
+    return Uncertainty(e.intervals, e.score_intervals, trust)
