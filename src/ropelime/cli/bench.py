@@ -84,6 +84,9 @@ def _add_speed(kinds: Any) -> None:
     kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
     kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
     kind.add_argument("--feature-tokens", type=int, default=33, metavar="N", help="tokens of each")
+    kind.add_argument("--compile", action="store_true", help="with --shape: compiled layers as well")
+    kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
+    kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run_speed)
 
 
@@ -93,22 +96,33 @@ def run_speed(options: argparse.Namespace) -> None:
     from ropelime.bench.speed import run as speed
 
     _check(options, "limit", "rounds", "features", "feature_tokens")
+    if options.scaling + options.start + bool(options.shape) * (not options.scaling) > 1:
+        raise InputError("--scaling, --start and --shape are measured one at a time.")
+    if options.compile and (options.scaling or not options.shape):
+        raise InputError("--compile goes with --shape NAME.")
     shared: dict[str, Any] = {"rounds": options.rounds, "command": _command(options)}
     surrogate = _speed_surrogate(options)
-    kind = "-".join(filter(None, ["speed", surrogate.device.type, options.shape]))
-    results = _results(options, kind)
-    if options.shape:
-        speed.run_shape(
-            surrogate,
-            results,
-            features=options.features,
-            tokens=options.feature_tokens,
-            seed=options.seed,
-            **shared,
-        )
-    else:
-        examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
-        with reporting(_progress(options, kind), kind) as report:
+    what = next((w for w in ("scaling", "start") if getattr(options, w)), options.shape)
+    words = ["speed", surrogate.device.type, what, "compiled" if options.compile else None]
+    name = "-".join(filter(None, words))
+    results = _results(options, name)
+    with reporting(_progress(options, name), name) as report:
+        if options.scaling:
+            speed.run_scaling(surrogate, results, seed=options.seed, progress=report, **shared)
+        elif options.start:
+            speed.run_start(surrogate, results, device=options.device, dtype=options.dtype, **shared)
+        elif options.shape:
+            speed.run_shape(
+                surrogate,
+                results,
+                features=options.features,
+                tokens=options.feature_tokens,
+                seed=options.seed,
+                compiled=options.compile,
+                **shared,
+            )
+        else:
+            examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
             speed.run_contest(examples, surrogate, results, progress=report, **shared)
     if not options.quiet:
         print(f"Written to {results}")
@@ -119,10 +133,11 @@ def _speed_surrogate(options: argparse.Namespace) -> LocalSurrogate:
     from ropelime.surrogate.local import LocalSurrogate
     from ropelime.surrogate.shapes import random_surrogate
 
-    if options.shape:
+    if options.shape or options.scaling:
         device = options.device or best_device()
         dtype = options.dtype or best_dtype(device)
-        return random_surrogate(options.shape, device=device, dtype=dtype, seed=options.seed)
+        shape = options.shape or ("smollm2-135m" if device.startswith("cuda") else "tiny")
+        return random_surrogate(shape, device=device, dtype=dtype, seed=options.seed)
     loaded = load_surrogate(
         options.surrogate,
         device=options.device,
@@ -212,7 +227,8 @@ def _command(options: argparse.Namespace) -> str:
     words = ["ropelime", "bench", options.bench]
     names = ["context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url"]
     names += ["rounds", "shape"]
-    if getattr(options, "shape", None):
+    switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
+    if getattr(options, "shape", None) and "scaling" not in switches:
         names += ["features", "feature_tokens"]
     usual = {("surrogate", "smollm2"), ("seed", 0), ("rounds", 3)}
     for name in names:
@@ -220,6 +236,7 @@ def _command(options: argparse.Namespace) -> str:
         if value is not None and (name, value) not in usual:
             local = name == "surrogate" and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
+    words += [f"--{name}" for name in switches]
     if options.data:
         words += ["--data", options.data.name]
     return shlex.join(words)

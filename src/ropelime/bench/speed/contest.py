@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,17 +12,22 @@ from ropelime.attribution import Recipe, attribute
 from ropelime.bench.data import Example
 from ropelime.bench.speed import peers
 from ropelime.bench.speed.measure import Absent, Contender, Lengths, Run
+from ropelime.bench.store import Row
 from ropelime.passes import Masks
 from ropelime.prompt import from_text
 from ropelime.samplers import resolve_sampler
 from ropelime.surrogate import Removal
+from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.loop import Loop
 
+COMPILED = "ropelime, compiled"
 OURS, LOOP, LOOP_ANSWER = "ropelime", "loop", "loop, logits at the answer"
 HALVES, LEAVE_ONE_OUT = "64 masks, p = ½", "leave-one-out"
 TASKS = (HALVES, LEAVE_ONE_OUT)
 MASKS = 64
+SPARSE, SINGLES, CHEAP = "√M kept", "one-at-a-time", "leave-one-out, cheap"
+SCALED = (SPARSE, SINGLES, CHEAP)
 NAMES = (OURS, LOOP, LOOP_ANSWER, *peers.NAMES)
 
 
@@ -92,19 +98,29 @@ def contenders(
 
 
 def explanation(
-    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, *, cheap: bool = False
+    name: str, scorer: LocalScorer, masks: Masks, recipe: Recipe, *, cheap: bool = False
 ) -> Run:
-    """All that an explanation computes: readings, divergences, the kernel and the weighted fit."""
-    recipe = Recipe.of("kl", "rope-rwmd", "wls")
-    space = recipe.kernel.space
-    assert space is not None
+    """All that an explanation computes: readings, divergences, the kernel and the weighted fit.
+
+    Args:
+        name: What the tables call it.
+        scorer: The prompt.
+        masks: (N, n) masks, the full prompt first.
+        recipe: How to fit.
+        cheap: Whether readings are cheap.
+    """
+    more: Row = {}
 
     def work() -> Lengths:
-        passes = scorer.score(masks, kl=True, spaces=[space], cheap=cheap)
+        spaces = [recipe.kernel.space] if recipe.kernel.space else []
+        passes = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cheap=cheap)
         attribute(passes, recipe)
+        more["reading"] = round(passes.seconds, 5)
+        if passes.note:
+            more["note"] = passes.note
         return [int(tokens) for tokens in passes.tokens]
 
-    return Run(OURS, work)
+    return Run(name, work, more)
 
 
 def explained(n: int, sampler: str, seed: int) -> Masks:
@@ -113,10 +129,54 @@ def explained(n: int, sampler: str, seed: int) -> Masks:
     return np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
 
 
-def synthetic(surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks) -> Sequence[Contender]:
-    """A whole explanation of ours, and a plain loop that only reads."""
+def synthetic(
+    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, *, compiled: bool
+) -> Sequence[Contender]:
+    """A whole explanation of ours, perhaps one with compiled layers, a plain loop that only reads."""
     loop = Loop(surrogate.model, scorer, everywhere=True)
-    return [explanation(surrogate, scorer, masks), peers.Single(LOOP, lambda: loop.score(masks))]
+    recipe = Recipe.of("kl", "rope-rwmd", "wls")
+    found: list[Contender] = [explanation(OURS, scorer, masks, recipe)]
+    if compiled:
+        found.append(_Compiled(explanation(COMPILED, scorer, masks, recipe), surrogate))
+    return [*found, peers.Single(LOOP, lambda: loop.score(masks))]
+
+
+def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequence[Contender | Absent]:
+    """Explanations of one prompt from different masks, all with the default recipe for many features.
+
+    Args:
+        scorer: The prompt.
+        count: How many masks keep √M of the features.
+        seed: Seed of the masks.
+        whole: Whether to remove and to keep each feature by itself as well.
+    """
+    n = len(scorer.features)
+    recipe = Recipe.of("nll", "rope-rwmd", "ridge")
+    sparse = f"sparse-k:sqrt:M:kept:{count}"
+    samplers = {SPARSE: sparse, SINGLES: "one-at-a-time", CHEAP: "leave-one-out"}
+    found: list[Contender | Absent] = []
+    for name, sampler in samplers.items():
+        if name == SPARSE or whole:
+            masks = explained(n, sampler, seed)
+            found.append(explanation(name, scorer, masks, recipe, cheap=name == CHEAP))
+        else:
+            found.append(Absent(name, "skipped", "has as many masks as there are features"))
+    return found
+
+
+class _Compiled(Run):
+    """An explanation with compiled layers; says how long its first use took, compiling and all."""
+
+    def __init__(self, plain: Run, surrogate: LocalSurrogate) -> None:
+        super().__init__(plain.name, plain.work, plain.more)
+        self._layers = Compiled(surrogate.model)
+
+    def run(self) -> object:
+        start = time.perf_counter()
+        with self._layers():
+            super().run()
+        self.more.setdefault("first", round(time.perf_counter() - start, 5))
+        return None
 
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:

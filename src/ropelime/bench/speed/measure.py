@@ -89,7 +89,7 @@ def alternate(
     *,
     outputs: int,
     rounds: int,
-    progress: Callable[[], None] | None = None,
+    warm_up: bool = False,
 ) -> list[Row]:
     """Let all contenders score in turn, several times over.
 
@@ -100,29 +100,29 @@ def alternate(
         hardware: What they run on.
         size: The size of the model.
         outputs: Tokens of the answer.
-        rounds: How often each of them runs. On a GPU one round more goes before, uncounted.
-        progress: Called after every run.
+        rounds: How often each of them runs.
+        warm_up: Whether one round more goes before, uncounted; it always does on a GPU.
 
     Returns:
         A row for each.
     """
-    before = 1 if hardware.kind == "cuda" else 0
+    # Kernels of a GPU are loaded and tuned when they are first used.
+    before = 1 if warm_up or hardware.kind == "cuda" else 0
     rates: list[float] = []
     seen: dict[str, list[Measured]] = {c.name: [] for c in contenders}
     failed: dict[str, str] = {}
     for number in range(before + rounds):
         rates.append(hardware.rate())
         for contender in contenders:
-            if not isinstance(contender, Absent) and contender.name not in failed:
-                try:
-                    with quiet():
-                        measured = hardware.measure(contender.run)
-                    if number >= before:
-                        seen[contender.name].append(measured)
-                except Exception as error:  # a peer may fail in any way, and its row says how
-                    failed[contender.name] = reason(error)
-            if progress:
-                progress()
+            if isinstance(contender, Absent) or contender.name in failed:
+                continue
+            try:
+                with quiet():
+                    measured = hardware.measure(contender.run)
+                if number >= before:
+                    seen[contender.name].append(measured)
+            except Exception as error:  # a peer may fail in any way, and its row says how
+                failed[contender.name] = reason(error)
     rates.append(hardware.rate())
     rate = statistics.median(rates)
     rows: list[Row] = []

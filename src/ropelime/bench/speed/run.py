@@ -10,7 +10,7 @@ from typing import Any
 
 from ropelime._version import __version__
 from ropelime.bench.data import Example
-from ropelime.bench.speed import contest, peers
+from ropelime.bench.speed import contest, peers, start
 from ropelime.bench.speed.measure import Contender, alternate
 from ropelime.bench.store import Store
 from ropelime.surrogate.hardware import Hardware, Size
@@ -19,6 +19,10 @@ from ropelime.surrogate.shapes import random_scorer
 
 Progress = Callable[[int, int], None]
 SPARSE_K = "sparse-k:2sqrt:M:kept:64"
+SIZES = (50, 100, 200, 500, 1000, 2000)
+COUNTS = (16, 64, 256)
+FIXED = 200  # features while the number of masks is varied
+FEATURE_TOKENS = 16
 
 
 def run_contest(
@@ -71,6 +75,7 @@ def run_shape(
     rounds: int,
     seed: int,
     command: str,
+    compiled: bool = False,
 ) -> None:
     """A whole explanation with a model of some shape and a prompt of random tokens.
 
@@ -82,20 +87,91 @@ def run_shape(
         rounds: How often it is run.
         seed: Seed of prompt and masks.
         command: The command line, for the report.
+        compiled: Whether to run it with compiled layers too.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     scorer = random_scorer(surrogate, features=features, tokens=tokens, seed=seed)
     masks = contest.explained(features, SPARSE_K, seed)
     settings = _settings("shape", surrogate, hardware, rounds, command)
     settings |= {"features": features, "feature-tokens": tokens, "sampler": SPARSE_K, "seed": seed}
-    found: Sequence[Contender] = contest.synthetic(surrogate, scorer, masks)
+    found: Sequence[Contender] = contest.synthetic(surrogate, scorer, masks, compiled=compiled)
     store = Store(results, settings, [contender.name for contender in found])
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:
         return
     outputs = len(scorer.sequences.output_ids)
-    rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
+    rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds, warm_up=compiled)
     store.add(unit, [{"example": unit, "features": features, **row} for row in rows])
+
+
+def run_scaling(
+    surrogate: LocalSurrogate,
+    results: Path,
+    *,
+    rounds: int,
+    seed: int,
+    command: str,
+    sizes: Sequence[int] = SIZES,
+    counts: Sequence[int] = COUNTS,
+    progress: Progress | None = None,
+) -> None:
+    """What an explanation costs as features grow in number, and what memory it takes as masks do.
+
+    Args:
+        surrogate: The model.
+        results: The results file.
+        rounds: How often each is run.
+        seed: Seed of prompts and masks.
+        command: The command line, for the report.
+        sizes: Numbers of features, with 64 masks that keep √M of them.
+        counts: Numbers of such masks, with ``FIXED`` features.
+        progress: Called with the settings done and in all.
+    """
+    hardware, size = Hardware(surrogate), Size.of(surrogate.model)
+    settings = _settings("scaling", surrogate, hardware, rounds, command)
+    settings |= {"feature-tokens": FEATURE_TOKENS, "seed": seed}
+    store = Store(results, settings, contest.SCALED)
+    units = [(n, 64, f"{n} features") for n in sizes]
+    units += [(FIXED, count, f"{count} masks") for count in counts]
+    for done, (n, count, unit) in enumerate(units):
+        if progress:
+            progress(done, len(units))
+        if unit in store.done:
+            continue
+        scorer = random_scorer(surrogate, features=n, tokens=FEATURE_TOKENS, seed=seed)
+        found = contest.scaled(scorer, count, seed, whole=unit.endswith("features"))
+        outputs = len(scorer.sequences.output_ids)
+        rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
+        known = {"example": unit, "features": n, "masks": count, "length": len(scorer.sequences.ids)}
+        store.add(unit, [{**known, **row} for row in rows])
+    if progress:
+        progress(len(units), len(units))
+
+
+def run_start(
+    surrogate: LocalSurrogate,
+    results: Path,
+    *,
+    device: str | None,
+    dtype: str | None,
+    rounds: int,
+    command: str,
+) -> None:
+    """The first explanation after a process starts, and the second one in it.
+
+    Args:
+        surrogate: The model; each process loads it again by its name.
+        results: The results file.
+        device: Where it was asked to run.
+        dtype: The dtype that was asked for.
+        rounds: How many processes.
+        command: The command line, for the report.
+    """
+    settings = _settings("start", surrogate, Hardware(surrogate), rounds, command)
+    store = Store(results, settings, [start.METHOD])
+    if start.METHOD not in store.done:
+        row = start.measure(surrogate.name, device, dtype, rounds)
+        store.add(start.METHOD, [{"example": start.METHOD, **row}])
 
 
 def _settings(
