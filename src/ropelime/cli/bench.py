@@ -57,7 +57,9 @@ def add(commands: Any) -> None:
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
         kind.set_defaults(run=run)
     _add_speed(kinds)
-    report = kinds.add_parser("report", help="make docs/results.md out of results files")
+    report = kinds.add_parser(
+        "report", help="make docs/results.md and docs/performance.md out of results files"
+    )
     report.add_argument("results", nargs="+", type=Path, metavar="FILE")
     report.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
     report.set_defaults(run=make_report)
@@ -215,7 +217,7 @@ def _progress(options: argparse.Namespace, name: str) -> Option:
 
 
 def make_report(options: argparse.Namespace) -> None:
-    """Make the page of results."""
+    """Make the pages of results."""
     from ropelime.bench import report
 
     for path in report.write(options.results, options.docs):

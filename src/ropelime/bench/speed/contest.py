@@ -12,6 +12,22 @@ from ropelime.attribution import Recipe, attribute
 from ropelime.bench.data import Example
 from ropelime.bench.speed import peers
 from ropelime.bench.speed.measure import Absent, Contender, Lengths, Run
+from ropelime.bench.speed.names import (
+    CAPTUM_LOO,
+    CAPTUM_SHAPLEY,
+    CHEAP,
+    COMPILED,
+    CONTENDERS,
+    CONTEXTCITE,
+    HALVES,
+    LEAVE_ONE_OUT,
+    LOOP,
+    LOOP_ANSWER,
+    OURS,
+    SHAPIQ,
+    SINGLES,
+    SPARSE,
+)
 from ropelime.bench.store import Row
 from ropelime.passes import Masks
 from ropelime.prompt import from_text
@@ -21,14 +37,7 @@ from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.loop import Loop
 
-COMPILED = "ropelime, compiled"
-OURS, LOOP, LOOP_ANSWER = "ropelime", "loop", "loop, logits at the answer"
-HALVES, LEAVE_ONE_OUT = "64 masks, p = ½", "leave-one-out"
-TASKS = (HALVES, LEAVE_ONE_OUT)
 MASKS = 64
-SPARSE, SINGLES, CHEAP = "√M kept", "one-at-a-time", "leave-one-out, cheap"
-SCALED = (SPARSE, SINGLES, CHEAP)
-NAMES = (OURS, LOOP, LOOP_ANSWER, *peers.NAMES)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Task:
     """What everybody scores.
 
     Attributes:
-        name: One of ``TASKS``.
+        name: ``HALVES`` or ``LEAVE_ONE_OUT``.
         example: The prompt, its features and its answer.
         masks: (N, n) without the full prompt.
     """
@@ -82,18 +91,18 @@ def contenders(
     found += [
         peers.captum_loo(surrogate, example)
         if task.name == LEAVE_ONE_OUT
-        else Absent(peers.CAPTUM_LOO, "skipped", "removes one feature at a time")
+        else Absent(CAPTUM_LOO, "skipped", "removes one feature at a time")
     ]
     if task.name == LEAVE_ONE_OUT:
         own = "draws its own masks"
-        found += [Absent(name, "skipped", own) for name in (peers.CONTEXTCITE, *peers.SAMPLED)]
+        found += [Absent(name, "skipped", own) for name in (CONTEXTCITE, CAPTUM_SHAPLEY, SHAPIQ)]
     else:
         found += [
             peers.contextcite(surrogate, example, task.masks, batch),
             peers.captum_shapley(surrogate, example),
             peers.shapiq(example, loops[LOOP].score),
         ]
-    order = {name: number for number, name in enumerate(NAMES)}
+    order = {name: number for number, name in enumerate(CONTENDERS)}
     return sorted(found, key=lambda contender: order[contender.name])
 
 

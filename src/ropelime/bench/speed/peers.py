@@ -14,16 +14,12 @@ import numpy as np
 
 from ropelime.bench.data import Example
 from ropelime.bench.speed.measure import Absent, Contender, Lengths, quiet, reason
+from ropelime.bench.speed.names import CAPTUM_LOO, CAPTUM_SHAPLEY, CONTEXTCITE, SHAPIQ
 from ropelime.bench.store import Row
 from ropelime.passes import Floats, Masks
 from ropelime.surrogate.hardware import Hardware, Measured
 from ropelime.surrogate.local import LocalSurrogate
 
-CONTEXTCITE = "ContextCite"
-CAPTUM_LOO, CAPTUM_SHAPLEY = "Captum FeatureAblation", "Captum ShapleyValueSampling"
-SHAPIQ = "shapiq KernelSHAP"
-SAMPLED = (CAPTUM_SHAPLEY, SHAPIQ)
-NAMES = (CONTEXTCITE, CAPTUM_LOO, *SAMPLED)
 INSTALL = "pip install 'ropelime[peers]'"
 BATCHES = (1, 2, 4, 8, 16)
 _BUDGET = 64

@@ -10,7 +10,7 @@ from typing import Any
 
 from ropelime._version import __version__
 from ropelime.bench.data import Example
-from ropelime.bench.speed import contest, peers, start
+from ropelime.bench.speed import contest, names, peers, start
 from ropelime.bench.speed.measure import Contender, alternate
 from ropelime.bench.store import Store
 from ropelime.surrogate.hardware import Hardware, Size
@@ -47,10 +47,10 @@ def run_contest(
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     settings = _settings("contest", surrogate, hardware, rounds, command)
     settings["examples"] = [example.id for example in examples]
-    store = Store(results, settings, contest.NAMES)
-    first = contest.Task.of(contest.HALVES, examples[0])
+    store = Store(results, settings, names.CONTENDERS)
+    first = contest.Task.of(names.HALVES, examples[0])
     batch = peers.BatchSize(surrogate, first.example, first.masks)
-    units = [(example, task) for example in examples for task in contest.TASKS]
+    units = [(example, task) for example in examples for task in names.TASKS]
     for done, (example, name) in enumerate(units):
         unit = f"{example.id}, {name}"
         if progress:
@@ -130,7 +130,7 @@ def run_scaling(
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     settings = _settings("scaling", surrogate, hardware, rounds, command)
     settings |= {"feature-tokens": FEATURE_TOKENS, "seed": seed}
-    store = Store(results, settings, contest.SCALED)
+    store = Store(results, settings, names.SCALED)
     units = [(n, 64, f"{n} features") for n in sizes]
     units += [(FIXED, count, f"{count} masks") for count in counts]
     for done, (n, count, unit) in enumerate(units):
