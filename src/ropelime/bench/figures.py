@@ -1,4 +1,4 @@
-"""The figures of the report: bars and heat maps, the same bytes for the same data."""
+"""The figures of the report: bars, heat maps and lines, the same bytes for the same data."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ropelime.views.plots import BLUE, ORANGE, STYLE, matplotlib, new_figure, sa
 
 _COLOURS = {"method": (BLUE, "#B5D6EA"), "baseline": (ORANGE, "#F6CDB0")}  # each with a light tint
 _BAR = 0.2
+_LINES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"))
 _NOTHING = Spread(0, np.nan, np.nan, np.nan, np.nan)
 
 
@@ -61,6 +62,38 @@ class Panel:
     series: Sequence[Series]
     chance: Sequence[float]
     axis: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line.
+
+    Attributes:
+        label: Its name in the legend.
+        x: Where its points are,
+        y: and how high.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    """One set of axes, both logarithmic.
+
+    Attributes:
+        title: Its title.
+        across: What x is.
+        up: What y is.
+        curves: The lines.
+    """
+
+    title: str
+    across: str
+    up: str
+    curves: Sequence[Curve]
 
 
 def hotpotqa(results: Results, folder: Path) -> list[Path]:
@@ -145,6 +178,43 @@ def bars(panels: Sequence[Panel], stem: Path, *, width: float) -> list[Path]:
         handles, labels = zip(*others, chance, strict=True)
         columns = len(labels) if len(panels) > 1 else (len(labels) + 1) // 2
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+        return save(figure, stem)
+
+
+def curves(panels: Sequence[CurvePanel], stem: Path) -> list[Path]:
+    """Draw panels of lines, two side by side.
+
+    Args:
+        panels: The panels; they share one legend.
+        stem: The path to write to, without its suffix.
+
+    Returns:
+        The SVG and the PNG.
+    """
+    with matplotlib().rc_context(STYLE):
+        across = min(2, len(panels))
+        down = -(-len(panels) // across)
+        figure = new_figure(4.6 * across, 3.4 * down)
+        every = list(figure.subplots(down, across, squeeze=False).flat)
+        for axes in every[len(panels) :]:
+            axes.set_axis_off()
+        for axes, panel in zip(every, panels, strict=False):
+            for curve, (colour, marker) in zip(panel.curves, _LINES, strict=False):
+                axes.plot(curve.x, curve.y, color=colour, marker=marker, label=curve.label)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            ticks = sorted({x for curve in panel.curves for x in curve.x})
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+            axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
+            axes.grid(True, color="#DDDDDD", linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_xlabel(panel.across)
+            axes.set_ylabel(panel.up)
+            axes.set_title(panel.title)
+        handles, labels = every[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False
+        )
         return save(figure, stem)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ropelime.bench import figures, tables
+from ropelime.bench.speed import page as performance
+from ropelime.bench.store import read
 from ropelime.bench.summary import COMMANDS, Results, Section, load
 from ropelime.bench.targets import targets
 from ropelime.errors import InputError
@@ -55,17 +57,27 @@ _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
 
 
 def write(results: Sequence[Path], docs: Path) -> list[Path]:
-    """Write the page of results and its figures.
+    """Write the page of results and the one of performance, each where files for it are given.
 
     Args:
-        results: Results files of ``ropelime bench``, at most one for each section.
-        docs: The folder to write ``results.md`` and ``figures/`` into.
+        results: Results files of ``ropelime bench``, of experiments at most one for each section.
+        docs: The folder to write ``results.md``, ``performance.md`` and ``figures/`` into.
 
     Returns:
         The files that were written.
     """
     if not results:
         raise InputError("Name at least one results file of `ropelime bench`.")
+    speed = [path for path in results if read(path)[0].get("bench") == "speed"]
+    others = [path for path in results if path not in speed]
+    written = _write_results(others, docs) if others else []
+    if speed:
+        _folder(docs)
+        written += performance.write(speed, docs)
+    return written
+
+
+def _write_results(results: Sequence[Path], docs: Path) -> list[Path]:
     loaded: dict[Section, Results] = {}
     for path in results:
         one = load(path)
@@ -78,10 +90,7 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     # The order of the page, whatever order the files came in.
     loaded = {section: loaded[section] for section in _TITLES if section in loaded}
     filled = {section: one for section, one in loaded.items() if one.examples()}
-    try:
-        (docs / "figures").mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{docs} is no folder to write into. Name another one.") from None
+    _folder(docs)
     drawn: list[Path] = []
     for section, draw in _FIGURES.items():
         if section in filled:
@@ -90,6 +99,13 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     reading = _READING if (docs / "reading.md").is_file() else ""
     page.write_text(_page(loaded, filled, reading), encoding="utf-8", newline="\n")
     return [page, *drawn]
+
+
+def _folder(docs: Path) -> None:
+    try:
+        (docs / "figures").mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{docs} is no folder to write into. Name another one.") from None
 
 
 def _page(loaded: dict[Section, Results], filled: dict[Section, Results], reading: str) -> str:

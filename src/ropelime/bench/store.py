@@ -13,7 +13,7 @@ from ropelime.errors import InputError
 Row = dict[str, Any]
 
 _START = b'{"ropelime-results"'
-_ASIDE = {"command", "versions"}  # in the header for the report; the rows do not depend on them
+_ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
 
 
 class Store:
@@ -29,7 +29,7 @@ class Store:
         Args:
             path: The file.
             settings: What the run depends on; a file with other settings is refused, but for
-                ``command`` and ``versions``.
+                ``command``, ``versions`` and ``date``.
             methods: The methods that every example has a line for.
         """
         self.path = path

@@ -61,8 +61,8 @@ def sweep(results: Results) -> list[str]:
         blocks += [
             f"### Sweep, {group} sentences",
             f"{_counted(results, group)} {_chance(results, group)}",
-            _table(["rank", "ours", *METRICS.values(), "masks", "paper", *METRICS.values()], rows),
-            _table(["IoU: k \\ c", *counts], cells),
+            markdown(["rank", "ours", *METRICS.values(), "masks", "paper", *METRICS.values()], rows),
+            markdown(["IoU: k \\ c", *counts], cells),
         ]
     return blocks
 
@@ -88,7 +88,7 @@ def mmlu(results: Results) -> list[str]:
             rows.append([label, f"{p.mean:.3f} ± {p.std:.3f}", middle, f"{p.min:.3f}", f"{p.max:.3f}"])
         rows.append([CHANCE, _number(results.mean(CHANCE, metric)), _NONE, _NONE, _NONE])
         head = ["method", "mean ± std [interval]", "median [IQR]", "min", "max"]
-        blocks += [f"### MMLU, {name}", _table(head, rows)]
+        blocks += [f"### MMLU, {name}", markdown(head, rows)]
     shown = ("lds", "masks", "tokens", "seconds")
     costs = [
         [method, _number(results.mean(method, "generations") or 0, "g")]
@@ -100,7 +100,7 @@ def mmlu(results: Results) -> list[str]:
         "### MMLU, cost of a question",
         "The answer is given here, so only gSMILE generates. In use the others need the one answer "
         "that they explain.",
-        _table(["method", "generations", *(_COLUMNS[key][0] for key in shown)], costs),
+        markdown(["method", "generations", *(_COLUMNS[key][0] for key in shown)], costs),
     ]
 
 
@@ -128,7 +128,7 @@ def ablation(results: Results) -> list[str]:
     return [
         *blocks,
         f"### The {len(best)} best by F1, {context}",
-        _table([*_CHOICES, *_COMBINED], rows),
+        markdown([*_CHOICES, *_COMBINED], rows),
     ]
 
 
@@ -140,7 +140,7 @@ def verdicts(found: Sequence[Target]) -> list[str]:
     return [
         "A target is reached or missed by the mean. *Within the interval* marks those where the 90 % "
         "bootstrap interval holds the required value. Differences are paired by example.",
-        _table(["target", "required", "ours", "90 % interval", "verdict"], rows),
+        markdown(["target", "required", "ours", "90 % interval", "verdict"], rows),
     ]
 
 
@@ -153,7 +153,7 @@ def _gold(results: Results) -> list[str]:
         rows.append([name, *(" / ".join(f"{score.mean:.3f}" for score in three) for three in scores)])
     blocks = [
         "IoU / F1 / AUROC, examples by their number of sentences:",
-        _table(["method", *groups], rows),
+        markdown(["method", *groups], rows),
         "![IoU, F1 and AUROC by number of sentences](figures/hotpotqa.svg)",
     ]
     for group in groups:
@@ -163,7 +163,11 @@ def _gold(results: Results) -> list[str]:
             _padded([plain, *_published(paper.LEAVE_ONE_OUT[group])]),
         ]
         table_rows = _full_rows(results, group) + published
-        blocks += [f"### Gold, {group} sentences", _counted(results, group), _table(_HEAD, table_rows)]
+        blocks += [
+            f"### Gold, {group} sentences",
+            _counted(results, group),
+            markdown(_HEAD, table_rows),
+        ]
     return blocks
 
 
@@ -173,7 +177,7 @@ def _all(results: Results) -> list[str]:
     for row in rows:
         tokens = results.mean(row[0], "tokens")
         row.append(_NONE if not full or tokens is None else f"{tokens / full:.2f}")
-    return ["The paper has no such table.", _table([*_HEAD, f"tokens / {CONTEXTCITE}"], rows)]
+    return ["The paper has no such table.", markdown([*_HEAD, f"tokens / {CONTEXTCITE}"], rows)]
 
 
 def _full_rows(results: Results, group: str | None) -> list[list[str]]:
@@ -220,7 +224,7 @@ def _marginal(results: Results, parts: dict[str, tuple[str, ...]], place: int) -
         [option, str(len(whole)), *_combined(results, [by_option[option] for by_option in whole])]
         for option in options
     ]
-    return _table([_CHOICES[place], "combinations", *_COMBINED], rows)
+    return markdown([_CHOICES[place], "combinations", *_COMBINED], rows)
 
 
 def _combined(results: Results, methods: Sequence[str]) -> list[str]:
@@ -272,6 +276,7 @@ def _number(value: float | None, style: str = ".3f") -> str:
     return _NONE if value is None else f"{value:{style}}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

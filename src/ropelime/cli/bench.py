@@ -6,10 +6,13 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
 from ropelime.progress import Option, lines, note, reporting
+
+if TYPE_CHECKING:
+    from ropelime.surrogate.local import LocalSurrogate
 
 _EPILOG = """\
 examples:
@@ -18,6 +21,8 @@ examples:
   ropelime bench sweep --data hotpot_dev_distractor_v1.json
   ropelime bench ablation --context gold --limit 20 --data hotpot_dev_distractor_v1.json
   ropelime bench mmlu --data miscellaneous_test.csv
+  ropelime bench speed --data hotpot_dev_distractor_v1.json
+  ropelime bench speed --shape qwen3-8b --device cuda
   ropelime bench report results/*.jsonl --docs docs
 
 A run that was stopped goes on where it was: give the same command again.
@@ -44,30 +49,128 @@ def add(commands: Any) -> None:
     }
     for name in _RUNS:
         kind = kinds.add_parser(name, help=helps[name], description=helps[name])
-        kind.add_argument(
-            "--data", type=Path, metavar="FILE", help="the data; the hub's copy if not given"
-        )
-        kind.add_argument("--limit", type=int, metavar="N", help="examples, of each bucket or in all")
-        kind.add_argument(
-            "--results", type=Path, metavar="FILE", help="results file to write or go on with"
-        )
-        kind.add_argument(
-            "--surrogate", default="smollm2", metavar="MODEL", help="see `ropelime models`"
-        )
-        kind.add_argument("--device", help="cpu, cuda or mps")
-        kind.add_argument("--dtype", help="float32, bfloat16 or float16")
-        kind.add_argument("--seed", type=int, default=0)
-        kind.add_argument("--quiet", action="store_true", help="print nothing but errors")
+        _add_common(kind)
         if name in ("hotpotqa", "ablation"):
             kind.add_argument("--context", choices=["gold", "all"], default="gold")
         if name == "mmlu":
             kind.add_argument("--generator", metavar="MODEL", help="gSMILE's model at a chat endpoint")
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
         kind.set_defaults(run=run)
-    report = kinds.add_parser("report", help="make docs/results.md out of results files")
+    _add_speed(kinds)
+    report = kinds.add_parser(
+        "report", help="make docs/results.md and docs/performance.md out of results files"
+    )
     report.add_argument("results", nargs="+", type=Path, metavar="FILE")
     report.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
     report.set_defaults(run=make_report)
+
+
+def _add_common(kind: argparse.ArgumentParser) -> None:
+    kind.add_argument("--data", type=Path, metavar="FILE", help="the data; the hub's copy if not given")
+    kind.add_argument("--limit", type=int, metavar="N", help="examples, of each bucket or in all")
+    kind.add_argument(
+        "--results", type=Path, metavar="FILE", help="results file to write or go on with"
+    )
+    kind.add_argument("--surrogate", default="smollm2", metavar="MODEL", help="see `ropelime models`")
+    kind.add_argument("--device", help="cpu, cuda or mps")
+    kind.add_argument("--dtype", help="float32, bfloat16 or float16")
+    kind.add_argument("--seed", type=int, default=0)
+    kind.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _add_speed(kinds: Any) -> None:
+    help_ = "how fast scoring is: beside a plain loop and the peers, and against the machine's own rate"
+    kind = kinds.add_parser("speed", help=help_, description=help_)
+    _add_common(kind)
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each (default 3)")
+    kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
+    kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
+    kind.add_argument("--feature-tokens", type=int, default=33, metavar="N", help="tokens of each")
+    kind.add_argument("--compile", action="store_true", help="with --shape: compiled layers as well")
+    kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
+    kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
+    kind.set_defaults(run=run_speed)
+
+
+def run_speed(options: argparse.Namespace) -> None:
+    """Measure speed."""
+    from ropelime.bench import data
+    from ropelime.bench.speed import run as speed
+
+    _check(options, "limit", "rounds", "features", "feature_tokens")
+    if options.scaling + options.start + bool(options.shape) * (not options.scaling) > 1:
+        raise InputError("--scaling, --start and --shape are measured one at a time.")
+    if options.compile and (options.scaling or not options.shape):
+        raise InputError("--compile goes with --shape NAME.")
+    shared: dict[str, Any] = {"rounds": options.rounds, "command": _command(options)}
+    surrogate = _speed_surrogate(options)
+    what = next((w for w in ("scaling", "start") if getattr(options, w)), options.shape)
+    words = ["speed", surrogate.device.type, what, "compiled" if options.compile else None]
+    name = "-".join(filter(None, words))
+    results = _results(options, name)
+    with reporting(_progress(options, name), name) as report:
+        if options.scaling:
+            speed.run_scaling(surrogate, results, seed=options.seed, progress=report, **shared)
+        elif options.start:
+            speed.run_start(surrogate, results, device=options.device, dtype=options.dtype, **shared)
+        elif options.shape:
+            speed.run_shape(
+                surrogate,
+                results,
+                features=options.features,
+                tokens=options.feature_tokens,
+                seed=options.seed,
+                compiled=options.compile,
+                **shared,
+            )
+        else:
+            examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
+            speed.run_contest(examples, surrogate, results, progress=report, **shared)
+    if not options.quiet:
+        print(f"Written to {results}")
+
+
+def _speed_surrogate(options: argparse.Namespace) -> LocalSurrogate:
+    from ropelime.surrogate import best_device, best_dtype, load_surrogate
+    from ropelime.surrogate.local import LocalSurrogate
+    from ropelime.surrogate.shapes import random_surrogate
+
+    if options.shape or options.scaling:
+        device = options.device or best_device()
+        dtype = options.dtype or best_dtype(device)
+        shape = options.shape or ("smollm2-135m" if device.startswith("cuda") else "tiny")
+        return random_surrogate(shape, device=device, dtype=dtype, seed=options.seed)
+    loaded = load_surrogate(
+        options.surrogate,
+        device=options.device,
+        dtype=options.dtype,
+        say=None if options.quiet else note,
+    )
+    assert isinstance(loaded, LocalSurrogate)
+    return loaded
+
+
+def _check(options: argparse.Namespace, *counts: str) -> None:
+    for name in counts:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {value}.")
+    if options.seed < 0:
+        raise InputError(f"--seed must not be negative, not {options.seed}.")
+
+
+def _results(options: argparse.Namespace, name: str) -> Path:
+    """The file that was named, or one in the folder of results."""
+    if options.results is not None:
+        return Path(options.results)
+    results = Path("results") / f"{name}.jsonl"
+    try:
+        results.parent.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise InputError(
+            f"{results.parent} is a file, so no results can go into it. Pass --results FILE."
+        ) from None
+    return results
 
 
 def run(options: argparse.Namespace) -> None:
@@ -75,24 +178,14 @@ def run(options: argparse.Namespace) -> None:
     from ropelime.bench import data, experiments
     from ropelime.surrogate import load_surrogate
 
-    if options.limit is not None and options.limit < 1:
-        raise InputError(f"--limit must be at least 1, not {options.limit}.")
-    if options.seed < 0:
-        raise InputError(f"--seed must not be negative, not {options.seed}.")
+    _check(options, "limit")
     context = getattr(options, "context", None)
     if options.bench == "mmlu":
         examples = data.mmlu(options.data, limit=options.limit)
     else:
         examples = data.hotpotqa(options.data, context=context or "gold", limit=options.limit)
     name = "-".join(filter(None, [options.bench, context]))
-    results = options.results or Path("results") / f"{name}.jsonl"
-    if options.results is None:
-        try:
-            results.parent.mkdir(exist_ok=True)
-        except FileExistsError:
-            raise InputError(
-                f"{results.parent} is a file, so no results can go into it. Pass --results FILE."
-            ) from None
+    results = _results(options, name)
     surrogate = load_surrogate(
         options.surrogate,
         device=options.device,
@@ -124,7 +217,7 @@ def _progress(options: argparse.Namespace, name: str) -> Option:
 
 
 def make_report(options: argparse.Namespace) -> None:
-    """Make the page of results."""
+    """Make the pages of results."""
     from ropelime.bench import report
 
     for path in report.write(options.results, options.docs):
@@ -134,12 +227,18 @@ def make_report(options: argparse.Namespace) -> None:
 def _command(options: argparse.Namespace) -> str:
     """The command as it can be given again anywhere: local paths by their names only."""
     words = ["ropelime", "bench", options.bench]
-    names = ("context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url")
+    names = ["context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url"]
+    names += ["rounds", "shape"]
+    switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
+    if getattr(options, "shape", None) and "scaling" not in switches:
+        names += ["features", "feature_tokens"]
+    usual = {("surrogate", "smollm2"), ("seed", 0), ("rounds", 3)}
     for name in names:
         value = getattr(options, name, None)
-        if value is not None and (name, value) not in {("surrogate", "smollm2"), ("seed", 0)}:
+        if value is not None and (name, value) not in usual:
             local = name == "surrogate" and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
+    words += [f"--{name}" for name in switches]
     if options.data:
         words += ["--data", options.data.name]
     return shlex.join(words)

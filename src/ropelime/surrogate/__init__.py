@@ -74,14 +74,15 @@ def _loaded(
     from ropelime.surrogate.local import LocalSurrogate
 
     torch.set_num_threads(threads.limit(torch.get_num_threads()))
-    device = device or _best_device()
+    device = device or best_device()
     _check_device(device)
-    dtype = dtype or _best_dtype(device)
+    dtype = dtype or best_dtype(device)
     model, tokenizer = models.load_files(folder, gguf, dtype=dtype, device=device)
     return LocalSurrogate(model, tokenizer, name=name)
 
 
-def _best_device() -> str:
+def best_device() -> str:
+    """The fastest device that is there."""
     import torch
 
     if torch.cuda.is_available():
@@ -102,7 +103,7 @@ def _check_device(device: str) -> None:
         ) from None
 
 
-def _best_dtype(device: str) -> str:
+def best_dtype(device: str) -> str:
     """bfloat16 where the chip multiplies it faster than float32, else float32."""
     import torch
 

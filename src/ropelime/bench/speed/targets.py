@@ -1,0 +1,60 @@
+"""What scoring was meant to reach, and whether it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ropelime.bench.speed.names import CAPTUM_LOO, CONTEXTCITE, HALVES, LEAVE_ONE_OUT, LOOP, OURS
+from ropelime.bench.speed.summary import Speed, Sum, total
+from ropelime.bench.targets import Target
+
+
+def targets(loaded: Sequence[Speed]) -> list[Target]:
+    """Every target whose results are there."""
+    found: list[Target] = []
+    for one in loaded:
+        if not one.rows:
+            continue
+        if one.section == "contest":
+            found += _contest(one)
+        elif one.section == "shape" and one.on_gpu and "qwen3-8b" in one.header["surrogate"]["name"]:
+            ours = total(one.of(OURS))
+            found.append(_share("GPU: floor / seconds, shape of Qwen3-8B", 0.5, ours))
+        elif one.section == "start" and not one.on_gpu:
+            row = one.rows[0]
+            found.append(_most("CPU: first explanation, seconds since start", 5.0, row["since"]))
+            found.append(_most("CPU: second explanation, seconds", 1.5, row["second"]))
+    return found
+
+
+def _contest(one: Speed) -> list[Target]:
+    methods = one.header["methods"]
+    halves = {method: total(one.of(method, task=HALVES)) for method in methods}
+    if one.on_gpu:
+        return [_times("GPU: seconds of the loop over ours", 10, halves, LOOP)]
+    single = {method: total(one.of(method, task=LEAVE_ONE_OUT)) for method in methods}
+    return [
+        _times(f"CPU: seconds of {CONTEXTCITE} over ours", 2.2, halves, CONTEXTCITE),
+        _share(f"CPU: floor / seconds, {HALVES}", 0.75, halves[OURS]),
+        _times(f"CPU: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
+    ]
+
+
+def _times(what: str, least: float, sums: Mapping[str, Sum | None], other: str) -> Target:
+    ours, theirs = sums.get(OURS), sums.get(other)
+    required = f"≥ {least:g} ×"
+    if ours is None or theirs is None:
+        return Target(what, required, "", "", None)
+    times = theirs.seconds / ours.seconds
+    return Target(what, required, f"{times:.2f} ×", "", times >= least)
+
+
+def _share(what: str, least: float, ours: Sum | None) -> Target:
+    required = f"≥ {least:.0%}"
+    if ours is None:
+        return Target(what, required, "", "", None)
+    return Target(what, required, f"{ours.ratio:.1%}", "", ours.ratio >= least)
+
+
+def _most(what: str, most: float, seconds: float) -> Target:
+    return Target(what, f"≤ {most:g} s", f"{seconds:.2f} s", "", seconds <= most)

@@ -1,0 +1,47 @@
+"""A model with its layers compiled by torch: measured by the benchmark of speed, used nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from ropelime.errors import ModelError
+from ropelime.surrogate.attention import NAME, _forward
+
+
+class Compiled:
+    """Compiled forms of a model's layers, put in place of the layers' own for as long as they are used.
+
+    Layer by layer, because what goes in and out of the model as a whole is watched by hooks, and around
+    the packed attention, which is a loop over rows that no compiler can see through. Packed chunks are
+    of any length, so sizes are left open; CUDA graphs, which want them fixed, have no place here.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Compile nothing yet: torch does so when a layer first runs."""
+        count = model.config.get_text_config().num_hidden_layers
+        lists = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
+        found = next(lists, None)
+        if found is None:
+            raise ModelError("The layers of this model were not found, so they cannot be compiled.")
+        self._layers = list(found)
+        self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
+        plain: Any = torch.compiler.disable  # which has no types
+        self._attention = plain(_forward)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Use the compiled layers."""
+        AttentionInterface.register(NAME, self._attention)
+        for layer, made in zip(self._layers, self._made, strict=True):
+            layer.forward = made
+        try:
+            yield
+        finally:
+            AttentionInterface.register(NAME, _forward)
+            for layer in self._layers:
+                del layer.forward

@@ -1,0 +1,208 @@
+"""What the machine could do, and what a run took of it: the matrix rate, seconds, memory, tokens."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ropelime.surrogate.local import LocalSurrogate
+
+_MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
+_CPU_MATRIX = 2048
+_AT_LEAST = 0.3  # seconds of products, so that the clock has settled
+_EVERY = 0.005  # seconds between two looks at the memory
+
+
+@dataclass(frozen=True)
+class Size:
+    """What decides how many operations a model takes.
+
+    Attributes:
+        linear: Weights of all linear layers, without the embedding and without the head.
+        head: Weights of the head.
+        layers: Layers with attention.
+        width: Query heads times their dimensions.
+    """
+
+    linear: int
+    head: int
+    layers: int
+    width: int
+
+    @classmethod
+    def of(cls, model: Any) -> Size:
+        """Count the weights of a model."""
+        config = model.config.get_text_config()
+        heads = int(config.num_attention_heads)
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        head = model.get_output_embeddings()
+        linear = sum(
+            module.weight.numel()
+            for module in model.modules()
+            if module is not head
+            and not isinstance(module, torch.nn.Embedding)
+            and getattr(getattr(module, "weight", None), "ndim", 0) == 2
+        )
+        return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * int(width))
+
+    def operations(self, lengths: Sequence[int], outputs: int) -> float:
+        """Operations that scoring takes with nothing shared and nothing wasted.
+
+        Args:
+            lengths: Tokens of each masked prompt with the answer.
+            outputs: Tokens of the answer. The last of them predicts nothing and is not run.
+        """
+        total = 0.0
+        for length in lengths:
+            run = length - 1
+            total += 2 * self.linear * run + self.layers * 4 * self.width * run**2 / 2
+            total += 2 * self.head * outputs
+        return total
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run.
+
+    Attributes:
+        seconds: How long it took.
+        memory: How far memory rose above what was taken before, in bytes.
+        calls: Sequences and tokens of a sequence, for each time that the model was run.
+    """
+
+    seconds: float
+    memory: int
+    calls: tuple[tuple[int, int], ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that went through the model, padding and all."""
+        return sum(rows * length for rows, length in self.calls)
+
+
+class Hardware:
+    """The device of a surrogate."""
+
+    def __init__(self, surrogate: LocalSurrogate) -> None:
+        """Measure where this model runs, in its dtype."""
+        self._model, self._device = surrogate.model, surrogate.device
+        self._dtype = surrogate.model.dtype
+
+    @property
+    def kind(self) -> str:
+        """``"cpu"``, ``"cuda"`` or ``"mps"``."""
+        return self._device.type
+
+    def describe(self) -> dict[str, Any]:
+        """What kind of machine it is."""
+        facts: dict[str, Any] = {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        }
+        if self.kind == "cuda":
+            facts["gpu"] = torch.cuda.get_device_name(self._device)
+        return facts
+
+    def rate(self) -> float:
+        """Operations a second in the product of two square matrices in the model's dtype."""
+        size = _MATRIX.get(self.kind, _CPU_MATRIX)
+        a, b = (torch.randn(size, size, device=self._device).to(self._dtype) for _ in range(2))
+        a @ b
+        times: list[float] = []
+        while sum(times) < _AT_LEAST:
+            self._wait()
+            start = time.perf_counter()
+            a @ b
+            self._wait()
+            times.append(time.perf_counter() - start)
+        return 2 * size**3 / statistics.median(times)
+
+    def measure(self, run: Callable[[], object]) -> Measured:
+        """Do something with the model once, and see what it takes."""
+        with self._memory() as peak, _calls(self._model) as calls:
+            self._wait()
+            start = time.perf_counter()
+            run()
+            self._wait()
+            seconds = time.perf_counter() - start
+        return Measured(seconds, peak(), tuple(calls))
+
+    def _wait(self) -> None:
+        if self.kind == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    @contextmanager
+    def _memory(self) -> Iterator[Callable[[], int]]:
+        """How many bytes more than at the beginning were in use at the worst moment."""
+        gc.collect()
+        if self.kind == "cuda":
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_allocated(self._device)
+            torch.cuda.reset_peak_memory_stats(self._device)
+            yield lambda: torch.cuda.max_memory_allocated(self._device) - before
+            return
+        _trim()
+        before = highest = _resident()
+        done = threading.Event()
+
+        def look() -> None:
+            nonlocal highest
+            while not done.wait(_EVERY):
+                highest = max(highest, _resident())
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield lambda: max(highest, _resident()) - before
+        finally:
+            done.set()
+            watcher.join()
+
+
+@contextmanager
+def _calls(model: Any) -> Iterator[list[tuple[int, int]]]:
+    """Note the shape of whatever is run, at the embedding: some peers go past the model's own hooks."""
+    seen: list[tuple[int, int]] = []
+
+    def look(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        rows, length = arguments[0].shape
+        seen.append((rows, length))
+
+    handle = model.get_input_embeddings().register_forward_pre_hook(look)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _resident() -> int:
+    import psutil  # comes with accelerate
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _trim() -> None:
+    """Give freed memory back to the system, or the next run would not be seen to take it."""
+    with suppress(OSError, AttributeError):  # only where the C library is GNU's
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
