@@ -18,7 +18,7 @@ from ropelime.passes import Ints
 from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Chunk, Packer, Place
-from ropelime.surrogate.rows import Row
+from ropelime.surrogate.rows import Row, Rows
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
 _CPU_TOKENS = 1_024  # more is no faster there
@@ -26,6 +26,8 @@ _GPU_TOKENS = 32_768  # more is no faster either, and takes memory
 _WIDTHS = 16  # a token takes about so many times a layer's widths, until its memory has been seen
 _FEWEST_TOKENS = 64  # where even that does not fit, nothing will
 _FREE_PART = 0.7  # of the free memory, for one chunk
+_KEY_BYTES = 1 << 31  # of keys and values that one layer gathers at once
+_KEYS_A_TOKEN = 8  # but at least so many for each token of a chunk
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Engine:
         Returns:
             How many tokens were run, and a note if something went otherwise than planned.
         """
-        if self.packs(max(row.end for row in rows)):
+        ends = rows.ends if isinstance(rows, Rows) else [row.end for row in rows]
+        if self.packs(int(max(ends))):
             try:
                 return self._run_packed(rows, take, keys, hidden, tokens, progress)
             except NotPackableError:
@@ -126,7 +129,9 @@ class Engine:
                 if progress:
                     progress(done, packer.tokens)
                 outputs = max(1, _LOGITS_AT_ONCE // vocabulary)
-                chunk, following = packer.chunk(place, tokens=budget.tokens, outputs=outputs)
+                chunk, following = packer.chunk(
+                    place, tokens=budget.tokens, outputs=outputs, keys=budget.keys
+                )
                 packed = Packed(chunk, stack, packer.capacity, keys)
                 try:
                     with budget.watch(len(chunk.ids)), running(packed):
@@ -233,12 +238,20 @@ class Budget:
         self._device = model.get_input_embeddings().weight.device
         cuda = self._device.type == "cuda"
         self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
+        self._keys = math.inf  # on a CPU the rows gather theirs one after the other
+        if cuda:
+            self._keys = _KEY_BYTES / (2 * _width(model) * model.dtype.itemsize)
         self._measure = cuda and tokens is None
         self.tokens = tokens or self._ceiling
         if self._measure:
             config = model.config.get_text_config()
             widths = config.hidden_size + (getattr(config, "intermediate_size", 0) or 0)
             self._fit(_WIDTHS * widths * model.dtype.itemsize)
+
+    @property
+    def keys(self) -> float:
+        """How many keys the rows of a chunk may look at, all together."""
+        return max(self._keys, _KEYS_A_TOKEN * self.tokens)
 
     @contextmanager
     def watch(self, tokens: int) -> Iterator[None]:
@@ -274,11 +287,20 @@ class Budget:
                 "at once. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
             ) from error
         self.tokens = self._ceiling = max(_FEWEST_TOKENS, self.tokens // 2)
+        self._keys = 0 if self._device.type == "cuda" else self._keys
         self._measure = False
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return f"Memory ran out, so no more than {self.tokens:,} tokens were run at once."
+
+
+def _width(model: Any) -> int:
+    """Key heads times their dimensions."""
+    config = model.config.get_text_config()
+    heads = int(config.num_attention_heads)
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(getattr(config, "num_key_value_heads", None) or heads) * int(head)
 
 
 class _Trail:

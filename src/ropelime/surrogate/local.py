@@ -194,12 +194,7 @@ class LocalScorer:
                 progress=progress,
             )
         readings.check()
-        tokens = np.zeros(len(distinct), dtype=np.int64)
-        exact = np.zeros(len(distinct), dtype=bool)
-        for row in rows:
-            tokens[row.index] += row.length + (row.outputs > 0)  # the output's last token is not run
-            exact[row.index] = row.past is None
-        exact[0] = True  # with nothing removed both ways are the same
+        tokens, exact = rows.costs()
         said = slice(questions, None)
         return Passes(
             masks,
@@ -224,7 +219,7 @@ class LocalScorer:
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
         surrogate = self._surrogate
-        longest = max(row.end for row in rows) + 1
+        longest = int(rows.ends.max()) + 1
         if surrogate.window is not None and longest > surrogate.window:
             raise InputError(
                 f"With placeholders for what is removed, prompt and output grow to {longest:,} tokens, "

@@ -7,6 +7,7 @@ back at are kept on a *stack*, one place for each token of the path. Pure arithm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,6 @@ import numpy as np
 
 from ropelime.passes import Ints
 from ropelime.surrogate.rows import Row
-
-_KEYS_A_TOKEN = 8  # keys gathered in a chunk, for each token of its budget
 
 
 @dataclass(frozen=True)
@@ -109,13 +108,16 @@ class Packer:
         """Whether nothing is left to run."""
         return place.row >= len(self.rows)
 
-    def chunk(self, place: Place, *, tokens: int, outputs: int) -> tuple[Chunk, Place]:
+    def chunk(
+        self, place: Place, *, tokens: int, outputs: int, keys: float = math.inf
+    ) -> tuple[Chunk, Place]:
         """The next chunk, and where the one after it begins.
 
         Args:
             place: Where to begin.
             tokens: The most tokens of a chunk. A row that looks back is not cut, however long.
             outputs: The most output positions of a chunk.
+            keys: The most keys that its rows look at, unless a single row looks at more.
         """
         ids: list[Ints] = []
         positions: list[Ints] = []
@@ -135,28 +137,31 @@ class Packer:
             room = outputs - predicted
             if row.past is None:
                 end = min(end, begin + tokens - at, max(begin, first) + room)
-            if end <= begin or (segments and self._full(row, at, gathered, predicted, tokens, outputs)):
+            gathered += end if row.past is None else len(row.past) + end
+            if end <= begin or (segments and gathered > keys):
+                break
+            tail = 0 if row.past is None else row.length
+            if segments and (at + tail > tokens or (tail and predicted + row.outputs > outputs)):
                 break
             own = height + at + np.arange(end - begin)
             if row.past is None:
                 where[begin:end] = own
-                keys = where[:end].copy()
+                seen = where[:end].copy()
             else:
-                keys = np.concatenate([where[row.past], own])
-            segments.append(Segment(at, at + end - begin, keys))
+                seen = np.concatenate([where[row.past], own])
+            segments.append(Segment(at, at + end - begin, seen))
             ids.append(row.ids[begin:end])
             positions.append(row.positions[begin:end])
             wanted = np.arange(max(begin, first), end)
             picked.append(at + wanted - begin)
             readings.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
             at += end - begin
-            gathered += len(keys)
             predicted += len(wanted)
             if end < row.length:
                 done = end - int(self.shared[number])
                 break
             finished.append(row)
-            pools.append(keys)
+            pools.append(seen)
             number, done = number + 1, 0
         need = int(self.shared[number]) + done if done else int(self._needs[number])
         target = np.flatnonzero(where[:need] >= height)
@@ -173,15 +178,6 @@ class Packer:
             tuple(pools),
         )
         return chunk, Place(number, done, need)
-
-    def _full(
-        self, row: Row, at: int, gathered: int, predicted: int, tokens: int, outputs: int
-    ) -> bool:
-        """Whether the next row must wait for another chunk."""
-        if gathered > _KEYS_A_TOKEN * tokens or at >= tokens or predicted >= outputs:
-            return True
-        looks_back = row.past is not None
-        return looks_back and (at + row.length > tokens or predicted + row.outputs > outputs)
 
 
 def _common(path: Row | None, row: Row) -> int:

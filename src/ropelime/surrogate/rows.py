@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import overload
 
@@ -183,4 +184,23 @@ class Rows(SequenceOf[Row]):
         """Some of the rows."""
         some = copy(self)
         some._order = self._order[numbers]
+        some.__dict__.pop("_sizes", None)
         return some
+
+    @cached_property
+    def _sizes(self) -> list[tuple[int, int, int, bool]]:
+        return [(row.index, row.length + (row.outputs > 0), row.end, row.past is None) for row in self]
+
+    @property
+    def ends(self) -> Ints:
+        """The position behind the last token of each row."""
+        return np.array([end for _, _, end, _ in self._sizes])
+
+    def costs(self) -> tuple[Ints, Masks]:
+        """(N,) tokens of every mask with the whole output, and (N,) whether it is read exactly."""
+        tokens = np.zeros(len(self._masks), dtype=np.int64)
+        exact = np.zeros(len(self._masks), dtype=bool)
+        for index, length, _, whole in self._sizes:
+            tokens[index] += length
+            exact[index] = whole or index == 0  # with nothing removed both ways are the same
+        return tokens, exact
