@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import bench, demo, explain, models
+from ropelime.cli import bench, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, demo, models, bench):
+    for command in (explain, demo, models, serve, bench):
         command.add(commands)
     return top
 
