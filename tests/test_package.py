@@ -43,6 +43,8 @@ MAY_IMPORT = {
     "views": {"views", "explanation"},
     "web": METHOD | {"web", "example", "progress", "surrogate", "explain", "views"},
 }
+# The result hands itself to these when asked to, inside a method; nothing before it knows them.
+HANDED_TO = {"explanation": {"views"}}
 
 
 def part(file: Path) -> str:
@@ -50,10 +52,11 @@ def part(file: Path) -> str:
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported(file: Path) -> set[str]:
-    """Every absolute module name that a file imports, also inside functions."""
+def imported(file: Path, *, inside: bool = True) -> set[str]:
+    """Every absolute module name that a file imports, also inside functions unless told."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if inside else tree.body:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -62,10 +65,10 @@ def imported(file: Path) -> set[str]:
     return found
 
 
-def parts_imported(file: Path) -> set[str]:
+def parts_imported(file: Path, *, inside: bool = True) -> set[str]:
     """The parts of this package that a file imports."""
     known = {part(f) for f in FILES}
-    names = (name.split(".") for name in imported(file))
+    names = (name.split(".") for name in imported(file, inside=inside))
     return {name[1] for name in names if name[0] == "ropelime" and len(name) > 1} & known
 
 
@@ -75,7 +78,9 @@ def shown(file: Path) -> str:
 
 @pytest.mark.parametrize("file", [f for f in FILES if part(f) in MAY_IMPORT], ids=shown)
 def test_imports_point_one_way(file: Path) -> None:
-    assert parts_imported(file) <= MAY_IMPORT[part(file)]
+    handed = HANDED_TO.get(part(file), set())
+    assert parts_imported(file) - handed <= MAY_IMPORT[part(file)]
+    assert not parts_imported(file, inside=False) & handed
 
 
 def test_the_rule_covers_the_whole_method() -> None:

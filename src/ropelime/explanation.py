@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ropelime import segment
 from ropelime.attribution import Recipe, attribute
 from ropelime.diagnostics import Diagnostics, diagnose
 from ropelime.errors import InputError
@@ -120,16 +121,7 @@ class Explanation:
             start: First character of the span in the output.
             end: The character after its last.
         """
-        first, last = self.span
-        if not first <= start < end <= last:
-            raise InputError(
-                f"({start}, {end}) does not lie in the explained output; "
-                f"{first} <= start < end <= {last} is needed."
-            )
-        inside = [i for i, (a, b) in enumerate(self.output_spans) if a < end and b > start]
-        if not inside:
-            raise InputError(f"No output token lies in ({start}, {end}).")
-        first, last = inside[0], inside[-1] + 1
+        first, last = self.tokens_in(start, end)
         config = self.config
         recipe = self.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
         return build(
@@ -145,6 +137,57 @@ class Explanation:
             asked=self.diagnostics.masks_asked,
             notes=self.diagnostics.notes,
         )
+
+    @property
+    def output_sentences(self) -> tuple[Span, ...]:
+        """Where each sentence of the explained output lies, without the white space around it."""
+        first, last = self.span
+        found = []
+        for start, end in segment.sentences(self.output[first:last]):
+            text = self.output[first + start : first + end]
+            start, end = (
+                first + start + len(text) - len(text.lstrip()),
+                first + start + len(text.rstrip()),
+            )
+            if any(a < end and b > start for a, b in self.output_spans):
+                found.append((start, end))
+        return tuple(found)
+
+    def tokens_in(self, start: int, end: int) -> tuple[int, int]:
+        """The output tokens that lie in a span of the output, at least in part: first, and after last.
+
+        Args:
+            start: First character of the span in the output.
+            end: The character after its last.
+        """
+        first, last = self.span
+        if not first <= start < end <= last:
+            raise InputError(
+                f"({start}, {end}) does not lie in the explained output; "
+                f"{first} <= start < end <= {last} is needed."
+            )
+        inside = [i for i, (a, b) in enumerate(self.output_spans) if a < end and b > start]
+        if not inside:
+            raise InputError(f"No output token lies in ({start}, {end}).")
+        return inside[0], inside[-1] + 1
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The explanation as one self-contained page.
+
+        Args:
+            path: Where to write it too; an existing file is replaced in one step or not at all.
+        """
+        from ropelime.views.html import report
+
+        page = report(self)
+        if path is not None:
+            write_text(Path(path), page)
+        return page
+
+    def _repr_html_(self) -> str:
+        from ropelime.views.html import frame
+
+        return frame(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, the same for the same seed: no times in it."""

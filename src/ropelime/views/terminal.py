@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import unicodedata
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.explanation import Explanation
+from ropelime.views.text import plain
 
 # Blue supports and orange opposes: these two stay apart for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
@@ -30,7 +30,7 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
         top: How many features the ranking lists.
     """
     start, end = explanation.span
-    answer = Text(_plain(explanation.output))
+    answer = Text(plain(explanation.output))
     if (start, end) != (0, len(explanation.output)):
         answer.stylize("reverse", start, end)
     blocks: list[RenderableType] = [
@@ -42,12 +42,12 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
             Text(f"the {min(top, len(explanation.features))} largest shares"), align="left", style="dim"
         ),
         _ranking(explanation, top),
-        Text(_plain(_summary(explanation)), style="dim"),
+        Text(plain(_summary(explanation)), style="dim"),
     ]
     for note in explanation.diagnostics.notes:
         blocks.append(Text(note, style="dim"))
     for warning in explanation.diagnostics.warnings:
-        blocks.append(Padding(Text(_plain(f"! {warning}"), style="yellow"), (0, 0, 0, 0)))
+        blocks.append(Padding(Text(plain(f"! {warning}"), style="yellow"), (0, 0, 0, 0)))
     return Group(*blocks)
 
 
@@ -69,12 +69,12 @@ def _prompt(explanation: Explanation) -> Text:
     source, at = explanation.prompt.text, 0
     largest = float(abs(explanation.weights).max()) or 1.0
     for feature, weight in zip(explanation.features, explanation.weights, strict=True):
-        text.append(_plain(source[at : feature.start]), style="dim")
+        text.append(plain(source[at : feature.start]), style="dim")
         body = feature.text.rstrip()
-        text.append(_plain(body), style=_style(float(weight) / largest))
-        text.append(_plain(feature.text[len(body) :]))
+        text.append(plain(body), style=_style(float(weight) / largest))
+        text.append(plain(feature.text[len(body) :]))
         at = feature.end
-    text.append(_plain(source[at:]), style="dim")
+    text.append(plain(source[at:]), style="dim")
     return text
 
 
@@ -92,7 +92,7 @@ def _ranking(explanation: Explanation, top: int) -> Table:
             f"{rank}",
             f"{share.score:.0%}",
             Text(f"{sign}{bar:<{_BAR}}", style=Style(color=style)),
-            Text(_plain(" ".join(share.text.split()))),  # a plain string would be read as markup
+            Text(plain(" ".join(share.text.split()))),  # a plain string would be read as markup
         )
     return table
 
@@ -115,13 +115,3 @@ def _style(share: float) -> Style:
     light, dark = _SUPPORT if share > 0 else _OPPOSE
     r, g, b = (round(x + (y - x) * depth) for x, y in zip(light, dark, strict=True))
     return Style(bgcolor=f"#{r:02x}{g:02x}{b:02x}", color="white" if depth > 0.55 else "black")
-
-
-def _plain(text: str) -> str:
-    """Text without control characters, which could move the cursor or change colours."""
-    return "".join(c if _harmless(c) else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def _harmless(c: str) -> bool:
-    joins_emoji_or_letters = c in "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
-    return c.isprintable() or c in "\n\t" or unicodedata.category(c) == "Zs" or joins_emoji_or_letters

@@ -1,0 +1,564 @@
+/* The explanation as a component: ropelime.mount(element, payload) builds it, destroy() takes it away.
+
+   The payload is what ropelime.views.html.payload makes. Everything in it is put on the page as text. The
+   weights of a part of the answer come from the weights of its tokens, so no server is asked. */
+(function () {
+  "use strict";
+
+  const ROWS = 10; // of the ranking, before the rest is asked for
+  const STOPS = 40; // more parts than this are one tab stop, and the arrow keys go through them
+  const MARKED = 5; // so many features carry their rank in the prompt
+  const CUT = 240; // characters of a feature in the ranking
+  let mounted = 0;
+
+  function make(tag, name, ...children) {
+    const element = document.createElement(tag);
+    if (name) element.className = name;
+    element.append(...children);
+    return element;
+  }
+
+  function percent(share) {
+    const value = 100 * share;
+    return (value >= 9.95 || value === 0 ? value.toFixed(0) : value < 0.05 ? "<0.1" : value.toFixed(1)) + "%";
+  }
+
+  function number(value) {
+    const size = Math.abs(value);
+    if (size === 0) return "0";
+    return size >= 1000 ? size.toFixed(0) : size < 0.0005 ? size.toExponential(1) : String(+size.toPrecision(3));
+  }
+
+  function signed(value) {
+    return (value < 0 ? "\u2212" : "+") + number(value);
+  }
+
+  function plain(value) {
+    return (value < 0 ? "\u2212" : "") + number(value);
+  }
+
+  function cut(text, most) {
+    const line = text.slice(0, 2 * most).replace(/\s+/g, " ").trim();
+    return line.length > most ? line.slice(0, most).trimEnd() + "\u2026" : line;
+  }
+
+  function set(element, name, value) {
+    if (element.getAttribute(name) !== value) {
+      if (value === null) element.removeAttribute(name);
+      else element.setAttribute(name, value);
+    }
+  }
+
+  /* Shade an element by a weight between -1 and 1; two digits are more than an eye can tell. */
+  function shade(element, weight) {
+    const depth = Math.round(100 * Math.abs(weight));
+    const key = (weight < 0 ? -1 : 1) * depth;
+    if (element.shaded === key) return;
+    element.shaded = key;
+    element.style.setProperty("--depth", String(depth / 100));
+    set(element, "data-sign", depth === 0 ? null : weight < 0 ? "opposes" : "supports");
+  }
+
+  /* Arrow keys, Home and End go through a group; with many in it, Tab stops once. */
+  function group(container, items) {
+    const one = items.length > STOPS;
+    let current = 0;
+    items.forEach((item, i) => item.setAttribute("tabindex", one && i !== 0 ? "-1" : "0"));
+    function enter(i) {
+      if (one) {
+        items[current].setAttribute("tabindex", "-1");
+        items[i].setAttribute("tabindex", "0");
+      }
+      current = i;
+    }
+    container.onfocusin = null;
+    const places = new Map(items.map((item, i) => [item, i]));
+    const focus = (event) => places.has(event.target) && enter(places.get(event.target));
+    const press = (event) => {
+      if (!places.has(event.target)) return;
+      const i = places.get(event.target);
+      const step = { ArrowRight: i + 1, ArrowDown: i + 1, ArrowLeft: i - 1, ArrowUp: i - 1, Home: 0 };
+      const to = event.key === "End" ? items.length - 1 : step[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const item = items[Math.max(0, Math.min(items.length - 1, to))];
+      item.setAttribute("tabindex", "0");
+      item.focus();
+    };
+    container.addEventListener("focusin", focus);
+    container.addEventListener("keydown", press);
+    return () => {
+      container.removeEventListener("focusin", focus);
+      container.removeEventListener("keydown", press);
+    };
+  }
+
+  function mount(host, data) {
+    const id = `ropelime-${++mounted}`;
+    const features = data.features;
+    const n = features.length;
+    const tokens = n ? data.token_weights[0].length : 0;
+    const texts = new Array(n).fill("");
+    data.prompt.forEach((block) => block.pieces.forEach((piece) => {
+      if (piece.feature !== null) texts[piece.feature] += piece.text;
+    }));
+
+    /* sums[t * n + i]: the weight of feature i over the tokens before t; a part is a difference of two. */
+    const sums = new Float64Array((tokens + 1) * n);
+    let largestOfToken = 0;
+    for (let t = 0; t < tokens; t++) {
+      for (let i = 0; i < n; i++) {
+        const weight = data.token_weights[i][t];
+        sums[(t + 1) * n + i] = sums[t * n + i] + weight;
+        largestOfToken = Math.max(largestOfToken, Math.abs(weight));
+      }
+    }
+
+    function ranked(weights, scores) {
+      const order = Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
+      const rank = new Array(n);
+      order.forEach((i, place) => (rank[i] = place + 1));
+      const largest = Math.max(0, ...Array.from(weights, Math.abs));
+      return { weights, scores, order, rank, largest };
+    }
+
+    const whole = ranked(features.map((f) => f.weight), features.map((f) => f.score));
+
+    function ofTokens(first, last) {
+      const weights = new Float64Array(n);
+      const by = data.mean ? last - first : 1;
+      let total = 0;
+      for (let i = 0; i < n; i++) {
+        weights[i] = (sums[last * n + i] - sums[first * n + i]) / by;
+        total += Math.abs(weights[i]);
+      }
+      return ranked(weights, Array.from(weights, (w) => (total > 0 ? Math.abs(w) / total : 1 / n)));
+    }
+
+    const root = make("div", "ropelime");
+
+    /* --- the head: the finding in one sentence, and whether to believe it --- */
+    const first = whole.order[0];
+    const lead = make("p", "rl-lead");
+    lead.append(
+      make("q", "rl-quote", cut(texts[first], 160)),
+      whole.weights[first] < 0 ? " works hardest against the answer, with " : " carries ",
+      make("strong", "", percent(whole.scores[first])),
+      whole.weights[first] < 0 ? " of all weight." : " of it."
+    );
+    lead.firstChild.setAttribute("dir", "auto");
+    const verdict = make("a", data.warnings.length ? "rl-verdict rl-verdict-warn" : "rl-verdict");
+    verdict.href = `#${id}-trust`;
+    const count = data.warnings.length;
+    verdict.append(count === 0 ? "No warnings" : count === 1 ? "1 warning" : `${count} warnings`);
+    if (data.trust) verdict.prepend(`Trust ${percent(data.trust.value)} \u00b7 `);
+    const head = make("div", "rl-head", lead, verdict);
+
+    /* --- the prompt --- */
+    const pieces = new Array(n);
+    const prompt = make("div", "rl-text");
+    for (const block of data.prompt) {
+      const box = make("div", "rl-block");
+      if (block.label) {
+        const label = make("p", "rl-label", block.label);
+        label.setAttribute("dir", "auto");
+        box.append(label);
+      }
+      const text = make("div", "rl-words");
+      text.setAttribute("dir", "auto");
+      for (const piece of block.pieces) {
+        if (piece.feature === null) {
+          text.append(make("span", "rl-pinned", piece.text));
+          continue;
+        }
+        const body = piece.text.trim();
+        const from = piece.text.indexOf(body);
+        const span = make("span", "rl-feature", body);
+        span.setAttribute("role", "button");
+        span.setAttribute("aria-pressed", "false");
+        span.dataset.feature = piece.feature;
+        pieces[piece.feature] = span;
+        text.append(piece.text.slice(0, from), span, piece.text.slice(from + body.length));
+      }
+      box.append(text);
+      prompt.append(box);
+    }
+    const legend = make("p", "rl-legend");
+    for (const [sign, word] of [["supports", "+ supports the answer"], ["opposes", "\u2212 opposes it"]]) {
+      const sample = make("span", "rl-sample", word);
+      sample.dataset.sign = sign;
+      legend.append(sample);
+    }
+    const promptTitle = make("h2", "", "Prompt");
+    promptTitle.id = `${id}-prompt`;
+    const promptBox = make("section", "rl-card rl-prompt", make("div", "rl-bar", promptTitle, legend), prompt);
+    promptBox.setAttribute("aria-labelledby", promptTitle.id);
+
+    /* --- the answer --- */
+    const answer = make("p", "rl-text rl-words rl-answer-text");
+    answer.setAttribute("dir", "auto");
+    const tokenSpans = [];
+    const sentenceSpans = data.answer.sentences.map(([a, b], i) => {
+      const span = make("span", "rl-sentence");
+      span.dataset.part = `${a},${b}`;
+      return span;
+    });
+    let sentence = 0;
+    for (const piece of data.answer.pieces) {
+      if (!piece.tokens) {
+        answer.append(make("span", "rl-pinned", piece.text));
+        continue;
+      }
+      const [a, b] = piece.tokens;
+      const body = piece.text.trim();
+      const from = body ? piece.text.indexOf(body) : 0;
+      const span = make("span", "rl-token", body || piece.text);
+      span.dataset.part = `${a},${b}`;
+      tokenSpans.push(span);
+      while (sentence < sentenceSpans.length && data.answer.sentences[sentence][1] <= a) sentence++;
+      const inside = sentence < sentenceSpans.length && data.answer.sentences[sentence][0] <= a;
+      const place = inside ? sentenceSpans[sentence] : answer;
+      const before = body ? piece.text.slice(0, from) : "";
+      if (inside && !place.parentNode) answer.append(before, place);
+      else place.append(before);
+      place.append(span, body ? piece.text.slice(from + body.length) : "");
+    }
+    const words = { sentence: sentenceSpans.filter((s) => s.parentNode), token: tokenSpans };
+    const modes = make("fieldset", "rl-modes", make("legend", "rl-hidden", "What to point at in the answer"));
+    const radios = {};
+    for (const mode of ["sentence", "token"]) {
+      const radio = make("input");
+      radio.type = "radio";
+      radio.name = `${id}-mode`;
+      radio.id = `${id}-${mode}`;
+      const label = make("label", "", mode === "sentence" ? "Sentences" : "Tokens");
+      label.htmlFor = radio.id;
+      radio.addEventListener("change", () => choose(mode));
+      radios[mode] = radio;
+      modes.append(radio, label);
+    }
+    const answerTitle = make("h2", "", "Answer");
+    answerTitle.id = `${id}-answer`;
+    const shown = make("p", "rl-shown");
+    const clear = make("button", "rl-clear", "Show the whole answer");
+    clear.type = "button";
+    const answerBox = make(
+      "section", "rl-card rl-answer", make("div", "rl-bar", answerTitle, modes), answer,
+      make("div", "rl-foot", shown, clear)
+    );
+    answerBox.setAttribute("aria-labelledby", answerTitle.id);
+
+    /* --- one feature --- */
+    const big = make("span", "rl-big");
+    const what = make("span", "rl-what");
+    const figures = make("p", "rl-figures");
+    const excerpt = make("p", "rl-excerpt");
+    excerpt.setAttribute("dir", "auto");
+    const hint = make("p", "rl-hint", "Point at a part of the prompt, tap it or tab to it, to see its figures.");
+    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, excerpt, hint);
+
+    /* --- the ranking --- */
+    const list = make("ol", "rl-ranking");
+    const rows = [];
+    const more = make("button", "rl-more");
+    more.type = "button";
+    let all = false;
+    const rankingTitle = make("h2", "", "Ranking");
+    rankingTitle.id = `${id}-ranking`;
+    const rankingBox = make("section", "rl-card rl-rank", make("div", "rl-bar", rankingTitle), list, more);
+    rankingBox.setAttribute("aria-labelledby", rankingTitle.id);
+
+    function row() {
+      const parts = {};
+      for (const name of ["rank", "share", "sign", "words", "says"]) parts[name] = make("span", `rl-row-${name}`);
+      parts.words.setAttribute("dir", "auto");
+      parts.says.className = "rl-hidden";
+      parts.fill = make("span", "rl-fill");
+      parts.whisker = make("span", "rl-whisker");
+      const track = make("span", "rl-track", parts.fill, parts.whisker);
+      for (const part of [parts.rank, parts.sign, track]) part.setAttribute("aria-hidden", "true");
+      parts.button = make("button", "rl-row", parts.rank, parts.share, parts.sign, track, parts.says, parts.words);
+      parts.button.type = "button";
+      list.append(make("li", "", parts.button));
+      return parts;
+    }
+
+    /* --- how far to trust it, and the fold --- */
+    const trustTitle = make("h2", "", "How far to trust it");
+    trustTitle.id = `${id}-trust`;
+    const trust = make("section", "rl-card rl-trust", trustTitle);
+    trust.setAttribute("aria-labelledby", trustTitle.id);
+    if (data.trust) {
+      const meter = make("span", "rl-meter");
+      meter.style.setProperty("--size", String(data.trust.value));
+      meter.setAttribute("aria-hidden", "true");
+      trust.append(make("p", "rl-trust-line", make("strong", "", percent(data.trust.value)), meter, data.trust.text));
+    }
+    if (data.warnings.length) {
+      trust.append(make("ul", "rl-warnings", ...data.warnings.map((text) => make("li", "", text))));
+    } else {
+      trust.append(make("p", "rl-fine", "Nothing that was checked speaks against it."));
+    }
+    const facts = make("dl", "rl-facts");
+    for (const [name, value, meaning] of data.diagnostics) {
+      facts.append(make("div", "", make("dt", "", name), make("dd", "rl-value", value), make("dd", "", meaning)));
+    }
+    trust.append(facts);
+    if (data.notes.length) trust.append(make("ul", "rl-notes", ...data.notes.map((text) => make("li", "", text))));
+    trust.append(make(
+      "p", "rl-caveat",
+      "A small open model, the surrogate, read this answer again under masked prompts. What it shows is " +
+      "evidence about the model that gave the answer, not proof."
+    ));
+    const fold = make("details", "rl-card rl-fold", make("summary", "", "Cost and configuration"));
+    for (const table of [data.cost, data.config]) {
+      const entries = make("dl", "rl-table");
+      for (const [name, value] of table) entries.append(make("div", "", make("dt", "", name), make("dd", "", value)));
+      fold.append(entries);
+    }
+
+    const says = make("p", "rl-hidden");
+    says.setAttribute("role", "status");
+    const side = make("div", "rl-side", answerBox, detail, rankingBox);
+    root.append(head, make("div", "rl-grid", promptBox, side), trust, fold, says);
+    host.append(root);
+
+    /* --- what is looked at: pointing wins over focus, and focus over what was clicked --- */
+    const parts = { point: null, focus: null, pin: null };
+    const chosen = { point: null, focus: null, pin: null };
+    const looked = (state) => state.point ?? state.focus ?? state.pin;
+    let part; // "first,last" of the output tokens that the prompt is shaded for; null is all
+    let feature;
+    let view = whole;
+    let frame = 0;
+    let timer = 0;
+    let leave = () => {};
+
+    function choose(mode) {
+      leave();
+      parts.point = parts.focus = parts.pin = null;
+      radios[mode].checked = true;
+      for (const name of ["sentence", "token"]) {
+        for (const span of words[name]) {
+          for (const key of ["role", "tabindex", "aria-pressed"]) span.removeAttribute(key);
+        }
+      }
+      for (const span of words[mode]) {
+        span.setAttribute("role", "button");
+        span.setAttribute("aria-pressed", "false");
+      }
+      answer.dataset.mode = mode;
+      leave = words[mode].length ? group(answer, words[mode]) : () => {};
+      later();
+    }
+
+    function later() {
+      if (!frame) frame = requestAnimationFrame(draw);
+    }
+
+    function draw() {
+      frame = 0;
+      const newPart = looked(parts);
+      const newFeature = looked(chosen);
+      if (newPart !== part) {
+        part = newPart;
+        view = part === null ? whole : ofTokens(...part.split(",").map(Number));
+        drawPrompt();
+        drawRanking();
+        drawPart();
+      }
+      if (newFeature !== feature) {
+        feature = newFeature;
+        drawTokens();
+      }
+      drawMarks();
+      drawDetail();
+      window.clearTimeout(timer);
+      timer = window.setTimeout(() => say(), 150);
+    }
+
+    function drawPrompt() {
+      for (let i = 0; i < n; i++) {
+        shade(pieces[i], view.largest > 0 ? view.weights[i] / view.largest : 0);
+        const marked = view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
+        set(pieces[i], "data-rank", marked ? String(view.rank[i]) : null);
+      }
+    }
+
+    function partText() {
+      const [a, b] = part.split(",").map(Number);
+      const inside = data.answer.pieces.filter((p) => p.tokens && p.tokens[0] < b && p.tokens[1] > a);
+      return cut(inside.map((p) => p.text).join(""), 80) || "white space";
+    }
+
+    function drawPart() {
+      shown.replaceChildren("Prompt coloured for ");
+      if (part === null) shown.append("the whole answer");
+      else {
+        const quote = make("q", "", partText());
+        quote.setAttribute("dir", "auto");
+        shown.append(quote);
+      }
+      for (const span of words[answer.dataset.mode]) {
+        set(span, "data-on", span.dataset.part === part ? "" : null);
+      }
+    }
+
+    function drawTokens() {
+      for (const span of tokenSpans) {
+        if (feature === null || largestOfToken === 0) shade(span, 0);
+        else {
+          const [a, b] = span.dataset.part.split(",").map(Number);
+          shade(span, (sums[b * n + feature] - sums[a * n + feature]) / (b - a) / largestOfToken);
+        }
+      }
+    }
+
+    function drawMarks() {
+      for (const span of words[answer.dataset.mode]) {
+        set(span, "aria-pressed", String(span.dataset.part === parts.pin));
+      }
+      clear.hidden = parts.pin === null && chosen.pin === null;
+      root.querySelectorAll(".rl-feature[data-on], .rl-row[data-on]").forEach((e) => set(e, "data-on", null));
+      root.querySelectorAll('.rl-feature[aria-pressed="true"]').forEach((e) => set(e, "aria-pressed", "false"));
+      if (feature !== null) {
+        set(pieces[feature], "data-on", "");
+        const at = rows[view.rank[feature] - 1];
+        if (at) set(at.button, "data-on", "");
+      }
+      if (chosen.pin !== null) set(pieces[chosen.pin], "aria-pressed", "true");
+    }
+
+    /* The words for one feature; intervals are those of the whole answer. */
+    function account(i) {
+      const weight = view.weights[i];
+      const side = weight === 0 ? "no weight" : weight < 0 ? "opposes" : "supports";
+      const object = part === null ? "the answer" : "this part";
+      const lines = [`weight ${signed(weight)} ${data.unit}`];
+      const { interval, score_interval: shares } = features[i];
+      if (part === null && interval) lines.push(`90% interval ${plain(interval[0])} to ${plain(interval[1])}`);
+      if (part === null && shares) lines.push(`share ${percent(shares[0])} to ${percent(shares[1])}`);
+      return {
+        share: percent(view.scores[i]),
+        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 rank ${view.rank[i]} of ${n}`,
+        lines
+      };
+    }
+
+    function drawDetail() {
+      set(detail, "data-on", feature === null ? null : "");
+      hint.hidden = feature !== null;
+      big.hidden = what.hidden = figures.hidden = excerpt.hidden = feature === null;
+      if (feature === null) return;
+      const { share, what: text, lines } = account(feature);
+      big.textContent = share;
+      what.textContent = text;
+      figures.textContent = lines.join(" \u00b7 ");
+      excerpt.textContent = cut(texts[feature], CUT);
+      set(detail, "data-sign", view.weights[feature] < 0 ? "opposes" : "supports");
+    }
+
+    function drawRanking() {
+      const many = all ? n : Math.min(ROWS, n);
+      while (rows.length < many) rows.push(row());
+      while (rows.length > many) rows.pop().button.parentNode.remove();
+      const ends = part === null ? features.map((f) => (f.score_interval ? f.score_interval[1] : 0)) : [];
+      const top = Math.max(1e-12, view.scores[view.order[0]], ...ends);
+      rows.forEach((at, place) => {
+        const i = view.order[place];
+        const weight = view.weights[i];
+        const sign = weight < 0 ? "opposes" : "supports";
+        at.button.dataset.feature = i;
+        at.button.dataset.sign = sign;
+        at.rank.textContent = place + 1;
+        at.share.textContent = percent(view.scores[i]);
+        at.sign.textContent = weight === 0 ? "" : weight < 0 ? "\u2212" : "+";
+        at.says.textContent = `, ${weight === 0 ? "no weight" : sign}: `;
+        at.words.textContent = cut(texts[i], CUT);
+        at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
+        const known = part === null && features[i].score_interval;
+        at.whisker.hidden = !known;
+        if (known) {
+          at.whisker.style.setProperty("--low", (known[0] / top).toFixed(4));
+          at.whisker.style.setProperty("--high", (known[1] / top).toFixed(4));
+        }
+      });
+      more.hidden = n <= ROWS;
+      more.textContent = all ? `Show the first ${ROWS}` : `Show all ${n.toLocaleString("en")}`;
+    }
+
+    let said = "";
+    function say() {
+      let text = "";
+      if (feature !== null) {
+        const { share, what: words, lines } = account(feature);
+        text = `${share}, ${words}, ${lines.join(", ")}`;
+      } else if (part !== null) {
+        const top = view.order.slice(0, 3).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
+        text = `For \u201c${partText()}\u201d: ${top.join("; ")}`;
+      }
+      if (text !== said) says.textContent = said = text;
+    }
+
+    /* --- events: one listener of a kind for each group, however many are in it --- */
+    function follow(container, selector, state, value) {
+      const found = (event) => {
+        const at = event.target.closest ? event.target.closest(selector) : null;
+        return at && container.contains(at) ? value(at) : null;
+      };
+      const to = (key, event, result) => {
+        if (state[key] !== result) {
+          state[key] = result;
+          later();
+        }
+      };
+      container.addEventListener("pointerover", (e) => e.pointerType !== "touch" && to("point", e, found(e)));
+      container.addEventListener("pointerleave", (e) => to("point", e, null));
+      container.addEventListener("focusin", (e) => e.target.matches(":focus-visible") && to("focus", e, found(e)));
+      container.addEventListener("focusout", (e) => to("focus", e, null));
+      container.addEventListener("click", (e) => {
+        const at = found(e);
+        if (at !== null) to("pin", e, state.pin === at ? null : at);
+      });
+      container.addEventListener("keydown", (e) => {
+        if (e.target.getAttribute("role") === "button" && (e.key === "Enter" || e.key === " ")) {
+          e.preventDefault();
+          e.target.click();
+        }
+      });
+    }
+
+    follow(prompt, ".rl-feature", chosen, (at) => Number(at.dataset.feature));
+    follow(list, ".rl-row", chosen, (at) => Number(at.dataset.feature));
+    follow(answer, "[data-part][role]", parts, (at) => at.dataset.part);
+    list.addEventListener("click", () => {
+      if (chosen.pin !== null) pieces[chosen.pin].scrollIntoView({ block: "nearest" });
+    });
+    function reset() {
+      parts.pin = chosen.pin = parts.point = chosen.point = null;
+      later();
+    }
+    clear.addEventListener("click", reset);
+    root.addEventListener("keydown", (event) => event.key === "Escape" && reset());
+    more.addEventListener("click", () => {
+      all = !all;
+      drawRanking();
+      drawMarks();
+    });
+
+    group(prompt, pieces);
+    choose(words.sentence.length > 1 ? "sentence" : "token");
+    cancelAnimationFrame(frame);
+    draw();
+
+    return {
+      destroy() {
+        cancelAnimationFrame(frame);
+        window.clearTimeout(timer);
+        root.remove();
+      }
+    };
+  }
+
+  window.ropelime = Object.assign(window.ropelime || {}, { mount });
+})();
