@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -60,7 +61,9 @@ def service(request: Request) -> Service:
 
 Here = Annotated[Service, Depends(service)]
 At = Annotated[int, Query(ge=0, lt=2**53)]
-router = APIRouter(prefix="/api")
+# The guard asks for the token before any route runs; this only says so in the description.
+_BEARER = HTTPBearer(auto_error=False, description="The token, where the server asks for one.")
+router = APIRouter(prefix="/api", dependencies=[Depends(_BEARER)])
 
 
 @router.get("/config", tags=["server"], responses=_problems(), operation_id="config")

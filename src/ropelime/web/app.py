@@ -30,8 +30,9 @@ _FILES = {
     "/static/api.js": _OURS / "api.js",
     "/static/report.css": _VIEWS / "report.css",
     "/static/report.js": _VIEWS / "report.js",
-    "/favicon.ico": _OURS / "icon.svg",
+    "/static/icon.svg": _OURS / "icon.svg",
 }
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _RETRY = "5"  # seconds
 
 
@@ -71,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _serve(file: Path) -> Callable[[], Awaitable[FileResponse]]:
     async def send() -> FileResponse:
-        return FileResponse(file)
+        return FileResponse(file, media_type=_TYPES[file.suffix])
 
     return send
 

@@ -87,7 +87,7 @@ class Summary(BaseModel):
     readings: str
     seconds: float = Field(description="How long it took.")
     answer: str = Field(description="The beginning of the answer.")
-    prompt: str = Field(description="The beginning of the prompt.")
+    prompt: str = Field(description="The question, or the beginning of the prompt.")
     top: TopShare
 
 

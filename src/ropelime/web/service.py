@@ -74,7 +74,7 @@ class Service:
                 f"{limits.characters:,}.",
             )
         try:
-            prompts.check_text("output", request.output)
+            prompts.check_text("The answer", request.output)
         except InputError as error:
             raise Refused("output", str(error)) from None
         if request.features != "token":  # tokens are counted by the model, when it is its turn
@@ -125,6 +125,7 @@ def _prompt(request: ExplainRequest) -> Prompt:
     field = names[0]
     try:
         if request.prompt is not None:
+            prompts.check_text("The prompt", request.prompt)  # in words for a page
             return prompts.from_text(request.prompt)
         if request.messages is not None:
             return prompts.from_messages([m.model_dump() for m in request.messages])
@@ -135,6 +136,8 @@ def _prompt(request: ExplainRequest) -> Prompt:
         field = "context"
         prompts.from_context(context, None)
         field = "question"
+        if request.question is not None:
+            prompts.check_text("The question", request.question)
         return prompts.from_context(context, request.question)
     except InputError as error:
         raise Refused(field, str(error)) from None
@@ -226,7 +229,7 @@ def _summary(
         "readings": request.readings,
         "seconds": round(seconds, 2),
         "answer": snippet(explanation.output),
-        "prompt": snippet(explanation.prompt.text),
+        "prompt": snippet(request.question or explanation.prompt.text),
         "top": {"text": snippet(top.text), "score": top.score},
     }
 
