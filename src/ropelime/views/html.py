@@ -96,8 +96,8 @@ def report(e: Explanation) -> str:
 def frame(e: Explanation) -> str:
     """The report in a frame of its own, for notebooks: neither side can style or script the other."""
     return (
-        f'<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" width="100%" height="{_HEIGHT}" '
-        'style="border: 0; resize: vertical; overflow: auto" '
+        '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" '
+        f'width="100%" height="{_HEIGHT}" style="border: 0; resize: vertical; overflow: auto" '
         f'srcdoc="{html.escape(report(e))}"></iframe>'
     )
 
@@ -216,13 +216,13 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
             "Likelihood of the answer",
             f"{math.exp(d.logprob_full):.0%} → {math.exp(d.logprob_none):.0%}",
             "What the surrogate gives a token of the answer on average, with the whole prompt and with "
-            f"none of the features ({d.logprob_full:.2f} and {d.logprob_none:.2f} nats). The larger the "
-            "fall, the more there is to explain.",
+            f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_none)} nats). The "
+            "larger the fall, the more there is to explain.",
         ],
         [
             "Fit",
             fit,
-            "Of what the masks did to the answer, so much is accounted for by adding up single shares (R²).",
+            "So much of what the masks did to the answer comes out by adding up single shares (R²).",
         ],
         [
             "Readings that count",
@@ -254,6 +254,10 @@ def _worded(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not set" if value is None else str(value)
+
+
+def _minus(value: float) -> str:
+    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _figure(value: float) -> float | None:

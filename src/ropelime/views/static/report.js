@@ -9,6 +9,8 @@
   const STOPS = 40; // more parts than this are one tab stop, and the arrow keys go through them
   const MARKED = 5; // so many features carry their rank in the prompt
   const CUT = 240; // characters of a feature in the ranking
+  const TICKS = 40; // features that are marked on the strip beside a long prompt
+  const LEADS = 0.2; // a share that is worth calling the finding
   let mounted = 0;
 
   function make(tag, name, ...children) {
@@ -71,7 +73,6 @@
       }
       current = i;
     }
-    container.onfocusin = null;
     const places = new Map(items.map((item, i) => [item, i]));
     const focus = (event) => places.has(event.target) && enter(places.get(event.target));
     const press = (event) => {
@@ -118,7 +119,7 @@
       const order = Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
       const rank = new Array(n);
       order.forEach((i, place) => (rank[i] = place + 1));
-      const largest = Math.max(0, ...Array.from(weights, Math.abs));
+      const largest = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
       return { weights, scores, order, rank, largest };
     }
 
@@ -139,14 +140,14 @@
 
     /* --- the head: the finding in one sentence, and whether to believe it --- */
     const first = whole.order[0];
+    const quote = make("q", "", cut(texts[first], 160));
+    quote.setAttribute("dir", "auto");
+    const share = make("strong", "", percent(whole.scores[first]));
     const lead = make("p", "rl-lead");
-    lead.append(
-      make("q", "rl-quote", cut(texts[first], 160)),
-      whole.weights[first] < 0 ? " works hardest against the answer, with " : " carries ",
-      make("strong", "", percent(whole.scores[first])),
-      whole.weights[first] < 0 ? " of all weight." : " of it."
-    );
-    lead.firstChild.setAttribute("dir", "auto");
+    if (whole.largest === 0) lead.append("No part of the prompt could be told from the others.");
+    else if (whole.scores[first] < LEADS) lead.append("No single part stands out: ", quote, " has ", share, ".");
+    else if (whole.weights[first] < 0) lead.append(quote, " stands against it, with ", share, " of all weight.");
+    else lead.append(quote, " carries ", share, " of it.");
     const verdict = make("a", data.warnings.length ? "rl-verdict rl-verdict-warn" : "rl-verdict");
     verdict.href = `#${id}-trust`;
     const count = data.warnings.length;
@@ -156,7 +157,7 @@
 
     /* --- the prompt --- */
     const pieces = new Array(n);
-    const prompt = make("div", "rl-text");
+    const prompt = make("div");
     for (const block of data.prompt) {
       const box = make("div", "rl-block");
       if (block.label) {
@@ -191,14 +192,29 @@
     }
     const promptTitle = make("h2", "", "Prompt");
     promptTitle.id = `${id}-prompt`;
-    const promptBox = make("section", "rl-card rl-prompt", make("div", "rl-bar", promptTitle, legend), prompt);
+    const strip = make("div", "rl-strip");
+    strip.setAttribute("aria-hidden", "true"); // the ranking says the same
+    const ticks = [];
+    while (n > STOPS && ticks.length < TICKS) ticks.push(strip.appendChild(make("span", "rl-tick")));
+    const middles = []; // where each feature lies in the prompt, between 0 and 1
+    const length = data.prompt.reduce((sum, block) => {
+      block.pieces.forEach((piece) => {
+        if (piece.feature !== null) middles[piece.feature] = sum + piece.text.length / 2;
+        sum += piece.text.length;
+      });
+      return sum;
+    }, 0);
+    const promptBox = make(
+      "section", "rl-card rl-prompt", make("div", "rl-bar", promptTitle, legend),
+      ticks.length ? make("div", "rl-long", prompt, strip) : prompt
+    );
     promptBox.setAttribute("aria-labelledby", promptTitle.id);
 
     /* --- the answer --- */
-    const answer = make("p", "rl-text rl-words rl-answer-text");
+    const answer = make("p", "rl-words rl-answer-text");
     answer.setAttribute("dir", "auto");
     const tokenSpans = [];
-    const sentenceSpans = data.answer.sentences.map(([a, b], i) => {
+    const sentenceSpans = data.answer.sentences.map(([a, b]) => {
       const span = make("span", "rl-sentence");
       span.dataset.part = `${a},${b}`;
       return span;
@@ -240,7 +256,7 @@
     const answerTitle = make("h2", "", "Answer");
     answerTitle.id = `${id}-answer`;
     const shown = make("p", "rl-shown");
-    const clear = make("button", "rl-clear", "Show the whole answer");
+    const clear = make("button", "rl-clear", "Clear");
     clear.type = "button";
     const answerBox = make(
       "section", "rl-card rl-answer", make("div", "rl-bar", answerTitle, modes), answer,
@@ -254,8 +270,7 @@
     const figures = make("p", "rl-figures");
     const excerpt = make("p", "rl-excerpt");
     excerpt.setAttribute("dir", "auto");
-    const hint = make("p", "rl-hint", "Point at a part of the prompt, tap it or tab to it, to see its figures.");
-    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, excerpt, hint);
+    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, excerpt);
 
     /* --- the ranking --- */
     const list = make("ol", "rl-ranking");
@@ -273,11 +288,12 @@
       for (const name of ["rank", "share", "sign", "words", "says"]) parts[name] = make("span", `rl-row-${name}`);
       parts.words.setAttribute("dir", "auto");
       parts.says.className = "rl-hidden";
+      parts.figure = make("span", "", parts.says, parts.sign, parts.share);
       parts.fill = make("span", "rl-fill");
       parts.whisker = make("span", "rl-whisker");
       const track = make("span", "rl-track", parts.fill, parts.whisker);
       for (const part of [parts.rank, parts.sign, track]) part.setAttribute("aria-hidden", "true");
-      parts.button = make("button", "rl-row", parts.rank, parts.share, parts.sign, track, parts.says, parts.words);
+      parts.button = make("button", "rl-row", parts.rank, parts.words, parts.figure, track);
       parts.button.type = "button";
       list.append(make("li", "", parts.button));
       return parts;
@@ -319,8 +335,9 @@
 
     const says = make("p", "rl-hidden");
     says.setAttribute("role", "status");
+    const main = make("div", "rl-main", promptBox, trust, fold);
     const side = make("div", "rl-side", answerBox, detail, rankingBox);
-    root.append(head, make("div", "rl-grid", promptBox, side), trust, fold, says);
+    root.append(head, make("div", "rl-grid", main, side), says);
     host.append(root);
 
     /* --- what is looked at: pointing wins over focus, and focus over what was clicked --- */
@@ -333,6 +350,8 @@
     let frame = 0;
     let timer = 0;
     let leave = () => {};
+    let lit = []; // what is outlined because its feature is looked at
+    let pressed = null;
 
     function choose(mode) {
       leave();
@@ -383,6 +402,11 @@
         const marked = view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
         set(pieces[i], "data-rank", marked ? String(view.rank[i]) : null);
       }
+      ticks.forEach((tick, place) => {
+        const i = view.order[place];
+        shade(tick, view.largest > 0 ? view.weights[i] / view.largest : 0);
+        tick.style.setProperty("--at", (middles[i] / length).toFixed(4));
+      });
     }
 
     function partText() {
@@ -392,12 +416,12 @@
     }
 
     function drawPart() {
-      shown.replaceChildren("Prompt coloured for ");
-      if (part === null) shown.append("the whole answer");
+      shown.replaceChildren();
+      if (part === null) shown.append(`Choose a ${answer.dataset.mode} to see what carried it.`);
       else {
-        const quote = make("q", "", partText());
-        quote.setAttribute("dir", "auto");
-        shown.append(quote);
+        const quoted = make("q", "", partText());
+        quoted.setAttribute("dir", "auto");
+        shown.append("Shaded for ", quoted);
       }
       for (const span of words[answer.dataset.mode]) {
         set(span, "data-on", span.dataset.part === part ? "" : null);
@@ -419,14 +443,16 @@
         set(span, "aria-pressed", String(span.dataset.part === parts.pin));
       }
       clear.hidden = parts.pin === null && chosen.pin === null;
-      root.querySelectorAll(".rl-feature[data-on], .rl-row[data-on]").forEach((e) => set(e, "data-on", null));
-      root.querySelectorAll('.rl-feature[aria-pressed="true"]').forEach((e) => set(e, "aria-pressed", "false"));
+      lit.forEach((element) => set(element, "data-on", null));
+      lit = [];
       if (feature !== null) {
-        set(pieces[feature], "data-on", "");
-        const at = rows[view.rank[feature] - 1];
-        if (at) set(at.button, "data-on", "");
+        lit.push(pieces[feature]);
+        if (view.rank[feature] <= rows.length) lit.push(rows[view.rank[feature] - 1].button);
       }
-      if (chosen.pin !== null) set(pieces[chosen.pin], "aria-pressed", "true");
+      lit.forEach((element) => set(element, "data-on", ""));
+      if (pressed !== null) set(pieces[pressed], "aria-pressed", "false");
+      pressed = chosen.pin;
+      if (pressed !== null) set(pieces[pressed], "aria-pressed", "true");
     }
 
     /* The words for one feature; intervals are those of the whole answer. */
@@ -440,22 +466,20 @@
       if (part === null && shares) lines.push(`share ${percent(shares[0])} to ${percent(shares[1])}`);
       return {
         share: percent(view.scores[i]),
-        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 rank ${view.rank[i]} of ${n}`,
+        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 rank ${view.rank[i]} of ${n.toLocaleString("en")}`,
         lines
       };
     }
 
+    /* The feature that is looked at, or the first of the ranking where none is. */
     function drawDetail() {
-      set(detail, "data-on", feature === null ? null : "");
-      hint.hidden = feature !== null;
-      big.hidden = what.hidden = figures.hidden = excerpt.hidden = feature === null;
-      if (feature === null) return;
-      const { share, what: text, lines } = account(feature);
+      const i = feature ?? view.order[0];
+      const { share, what: text, lines } = account(i);
       big.textContent = share;
       what.textContent = text;
       figures.textContent = lines.join(" \u00b7 ");
-      excerpt.textContent = cut(texts[feature], CUT);
-      set(detail, "data-sign", view.weights[feature] < 0 ? "opposes" : "supports");
+      excerpt.textContent = cut(texts[i], CUT);
+      set(detail, "data-sign", view.weights[i] < 0 ? "opposes" : "supports");
     }
 
     function drawRanking() {
@@ -473,7 +497,7 @@
         at.rank.textContent = place + 1;
         at.share.textContent = percent(view.scores[i]);
         at.sign.textContent = weight === 0 ? "" : weight < 0 ? "\u2212" : "+";
-        at.says.textContent = `, ${weight === 0 ? "no weight" : sign}: `;
+        at.says.textContent = weight === 0 ? ", no weight, " : `, ${sign}, `;
         at.words.textContent = cut(texts[i], CUT);
         at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
         const known = part === null && features[i].score_interval;
@@ -506,19 +530,19 @@
         const at = event.target.closest ? event.target.closest(selector) : null;
         return at && container.contains(at) ? value(at) : null;
       };
-      const to = (key, event, result) => {
+      const to = (key, result) => {
         if (state[key] !== result) {
           state[key] = result;
           later();
         }
       };
-      container.addEventListener("pointerover", (e) => e.pointerType !== "touch" && to("point", e, found(e)));
-      container.addEventListener("pointerleave", (e) => to("point", e, null));
-      container.addEventListener("focusin", (e) => e.target.matches(":focus-visible") && to("focus", e, found(e)));
-      container.addEventListener("focusout", (e) => to("focus", e, null));
+      container.addEventListener("pointerover", (e) => e.pointerType !== "touch" && to("point", found(e)));
+      container.addEventListener("pointerleave", (e) => to("point", null));
+      container.addEventListener("focusin", (e) => e.target.matches(":focus-visible") && to("focus", found(e)));
+      container.addEventListener("focusout", (e) => to("focus", null));
       container.addEventListener("click", (e) => {
         const at = found(e);
-        if (at !== null) to("pin", e, state.pin === at ? null : at);
+        if (at !== null) to("pin", state.pin === at ? null : at);
       });
       container.addEventListener("keydown", (e) => {
         if (e.target.getAttribute("role") === "button" && (e.key === "Enter" || e.key === " ")) {
@@ -531,8 +555,23 @@
     follow(prompt, ".rl-feature", chosen, (at) => Number(at.dataset.feature));
     follow(list, ".rl-row", chosen, (at) => Number(at.dataset.feature));
     follow(answer, "[data-part][role]", parts, (at) => at.dataset.part);
-    list.addEventListener("click", () => {
-      if (chosen.pin !== null) pieces[chosen.pin].scrollIntoView({ block: "nearest" });
+    /* What was asked for by a click may lie far up or down a long prompt. */
+    function reveal(i) {
+      const { top, bottom } = pieces[i].getBoundingClientRect();
+      if (top < 0 || bottom > window.innerHeight) pieces[i].scrollIntoView({ block: "center" });
+    }
+    list.addEventListener("click", () => chosen.pin !== null && reveal(chosen.pin));
+    answer.addEventListener("click", () => {
+      if (parts.pin === null) return;
+      cancelAnimationFrame(frame);
+      draw();
+      reveal(view.order[0]);
+    });
+    strip.addEventListener("click", (event) => {
+      const box = strip.getBoundingClientRect();
+      const at = ((event.clientY - box.top) / box.height) * length;
+      const near = (best, middle, i) => (Math.abs(middle - at) < Math.abs(middles[best] - at) ? i : best);
+      pieces[middles.reduce(near, 0)].scrollIntoView({ block: "center" });
     });
     function reset() {
       parts.pin = chosen.pin = parts.point = chosen.point = null;
@@ -546,6 +585,12 @@
       drawMarks();
     });
 
+    /* A closed fold would be missing on paper. */
+    const wasOpen = () => ((fold.dataset.open = String(fold.open)), (fold.open = true));
+    const asBefore = () => (fold.open = fold.dataset.open === "true");
+    window.addEventListener("beforeprint", wasOpen);
+    window.addEventListener("afterprint", asBefore);
+
     group(prompt, pieces);
     choose(words.sentence.length > 1 ? "sentence" : "token");
     cancelAnimationFrame(frame);
@@ -555,6 +600,8 @@
       destroy() {
         cancelAnimationFrame(frame);
         window.clearTimeout(timer);
+        window.removeEventListener("beforeprint", wasOpen);
+        window.removeEventListener("afterprint", asBefore);
         root.remove();
       }
     };
