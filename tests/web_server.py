@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import httpx
+import uvicorn
+
 from conftest import byte_level, tiny_model
+from ropelime.surrogate import load_surrogate
+from ropelime.web.app import create_app
+from ropelime.web.service import Service
 from ropelime.web.settings import Limits, Settings
 
 SENTENCES = ("Paris is the capital of France. ", "It lies on the Seine. ", "Berlin has many museums. ")
@@ -116,3 +123,73 @@ def until(condition: Any, seconds: float = 20.0) -> Any:
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
     return found
+
+
+@contextmanager
+def live(chosen: Settings) -> Iterator[tuple[httpx.Client, Service]]:
+    """The application behind a real socket, in a thread of this process, and a client for it."""
+    app = create_app(chosen)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, ws="none", lifespan="on", timeout_keep_alive=60
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        headers = {"authorization": f"Bearer {chosen.token}"} if chosen.token else {}
+        try:
+            with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
+                until(lambda: server.started)
+                yield client, app.state.service
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def finished(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Ask for an explanation and wait until its job is over."""
+    answer = client.post("/api/jobs", json=request)
+    assert answer.status_code == 202, answer.text
+    return wait(client, answer.json()["id"])
+
+
+def wait(client: httpx.Client, name: str) -> dict[str, Any]:
+    """Wait until a job is over."""
+
+    def over() -> dict[str, Any] | None:
+        found: dict[str, Any] = client.get(f"/api/jobs/{name}").json()
+        return found if found["state"] in ("done", "failed", "cancelled") else None
+
+    state: dict[str, Any] = until(over, 60)
+    return state
+
+
+class Slow:
+    """A surrogate that waits before each pass, so that a test can meet it in the middle of its work."""
+
+    def __init__(self, pause: float = 0.05) -> None:
+        self.inner = load_surrogate(str(tiny_folder()))
+        self.pause = pause
+        self.passes = 0
+        self.name = "slow"
+
+    def prepare(self, *arguments: Any, **options: Any) -> Any:
+        scorer: Any = self.inner.prepare(*arguments, **options)
+        inner = scorer.score
+
+        def score(masks: Any, **options: Any) -> Any:
+            progress = options.pop("progress")
+
+            def report(done: int, total: int) -> None:
+                self.passes += 1
+                time.sleep(self.pause)
+                progress(done, total)
+
+            return inner(masks, **options, progress=report, batch_tokens=1)
+
+        scorer.score = score
+        return scorer
+
+    def describe(self) -> dict[str, Any]:
+        return self.inner.describe()

@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
 
             def handle_exit(self, sig: int, frame: Any) -> None:
                 """Called when a signal says that it is time to go."""
-                app.state.service.jobs.close(0.0)
+                app.state.service.jobs.closed = True  # the rest is done when they have ended
                 super().handle_exit(sig, frame)
 
         server = Server(
@@ -108,6 +108,7 @@ def run(options: argparse.Namespace) -> None:
                 server_header=False,
                 proxy_headers=False,  # anybody could write those
                 ws="none",
+                timeout_keep_alive=60,  # people think longer than programs do
                 timeout_graceful_shutdown=5,
             )
         )

@@ -222,8 +222,14 @@ def download_json(name: Name, here: Here) -> Response:
     "/explanations/{name}/report.html",
     tags=["history"],
     operation_id="report",
-    response_class=HTMLResponse,
-    responses=_problems(404, 422),
+    response_class=Response,
+    responses={
+        **_problems(404, 422),
+        200: {
+            "description": "A page that needs no server.",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        },
+    },
 )
 def download_html(name: Name, here: Here) -> Response:
     """Download an explanation as one HTML file that needs nothing else."""

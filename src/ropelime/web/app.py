@@ -46,6 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        here.jobs.open()
         yield
         here.jobs.close()
 

@@ -178,6 +178,11 @@ class Jobs(Generic[R]):
                 job.watchers -= 1
                 job.expires = time.monotonic() + self._grace
 
+    def open(self) -> None:
+        """Take jobs, also after having been closed."""
+        with self._changed:
+            self.closed = False
+
     def close(self, timeout: float = 10.0) -> None:
         """Take no more jobs and stop those that are there."""
         with self._changed:
@@ -186,8 +191,9 @@ class Jobs(Generic[R]):
                 if not job.over:
                     self.cancel(job)
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout)
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout)
 
     def _drop(self, job: Job) -> None:
         self._queue = deque(entry for entry in self._queue if entry[0] is not job)
