@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup browser demo gallery test lint clean
 
 setup: $(VENV)/.ready
 
@@ -13,10 +13,20 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: setup
-	$(BIN)/ropelime demo --json demo.json
+# The page is tested in Chromium. Where it is missing and cannot be installed, those tests are skipped.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	       && apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium; } \
+	  || echo "No Chromium: tests in the browser will be skipped. Install it: apt-get install chromium"
 
-test: lint
+demo: setup
+	$(BIN)/ropelime demo --json demo.json --html demo.html
+
+gallery: setup browser
+	$(BIN)/python docs/gallery.py
+
+test: lint browser
 	$(BIN)/ropelime models fetch smollm2
 	$(BIN)/python -m pytest
 
@@ -26,4 +36,4 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) demo.json .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -256,3 +257,17 @@ def tiny() -> Callable[..., LocalSurrogate]:
         return LocalSurrogate(tiny_model(name, **options).model, byte_level(template), name=name)
 
     return make
+
+
+@pytest.fixture(scope="module")  # and not longer: while it runs, no test can start an event loop
+def browser() -> Iterator[Any]:
+    """A headless Chromium; the test is skipped where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium was found: apt-get install chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="pip install 'ropelime[dev]'")
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield chromium
+        chromium.close()

@@ -86,6 +86,28 @@ def test_explain_shows_and_writes(prompt: str, tmp_path: Path, capsys: Capture) 
     assert load(file).top(1)[0].text == "red "
 
 
+def test_explain_writes_the_page(prompt: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "why.html"
+    assert explain(prompt, "--html", str(file)) == 0
+    assert f"Written to {file}" in capsys.readouterr().out
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_explain_prints_the_sources(prompt: str, use: Use, capsys: Capture) -> None:
+    use(additive([0.0, 0.0, 3.0, 0.0, 0.0]))
+    assert explain(prompt, "--cite") == 0
+    out, err = capsys.readouterr()
+    assert out == f"{OUTPUT} [1]\n\n[1] blue\n"
+    assert err == ""
+
+
+def test_sources_cannot_act_on_the_terminal(tmp_path: Path, use: Use, capsys: Capture) -> None:
+    use(additive([3.0, 0.0]))
+    (tmp_path / "prompt.txt").write_text("\x1b[31mred green")
+    assert explain(str(tmp_path / "prompt.txt"), "--cite") == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def test_quiet_is_silent(prompt: str, tmp_path: Path, capsys: Capture) -> None:
     assert explain(prompt, "--quiet", "--json", str(tmp_path / "why.json")) == 0
     assert capsys.readouterr() == ("", "")

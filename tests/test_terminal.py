@@ -12,10 +12,10 @@ from ropelime.views.terminal import show, to_svg
 from toy import additive, toy
 
 
-def shown(explanation: Explanation, *, top: int = 5, colour: bool = False) -> str:
+def shown(explanation: Explanation, *, top: int = 5, colour: bool = False, width: int = 100) -> str:
     file = io.StringIO()
     console = Console(
-        file=file, width=100, force_terminal=colour, color_system="truecolor" if colour else None
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
     )
     show(explanation, top=top, console=console)
     return file.getvalue()
@@ -33,7 +33,7 @@ def words(*texts: str) -> Explanation:
 
 def test_it_shows_the_prompt_the_answer_and_the_ranking() -> None:
     text = shown(toy(sampler="exhaustive"), top=3)
-    assert "red green blue black white" in text
+    assert "red¹ green blue black² white⁻³" in text
     assert "yes it is" in text
     ranked = [line for line in text.splitlines() if "█" in line]
     assert [line.split()[-1] for line in ranked] == ["red", "black", "white"]
@@ -53,6 +53,38 @@ def test_supporting_and_opposing_features_have_different_colours() -> None:
     text = shown(toy(), colour=True)
     assert "48;2;8;81;156" in text.split("red")[0]
     assert "48;2;225;171;138" in text.split("white")[0]
+
+
+def test_ranks_are_raised_where_there_is_no_colour() -> None:
+    assert "red¹ " in shown(toy())
+    assert "red " in shown(toy(), colour=True)
+    assert "¹" not in shown(toy(), colour=True)
+    assert "¹" not in shown(toy(surrogate=additive([0.0] * 5))), "nothing is ranked by no weight"
+
+
+@pytest.mark.parametrize("width", [30, 60, 120, 240])
+def test_it_fits_the_width(width: int) -> None:
+    text = shown(toy(), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    (longest,) = [line.count("█") for line in text.splitlines() if line.startswith("1 ")]
+    assert longest == min(max(width // 4, 6), 30)
+    assert text.count("red") == 2
+
+
+def test_bars_are_in_proportion_to_an_eighth_and_never_empty() -> None:
+    rows = [line for line in shown(words(*"abcdefgh"), top=8).splitlines() if "+" in line]
+    assert f"+{25 * '█'} " in rows[0]
+    assert "+███▏ " in rows[-1], "an eighth of 25"
+    tiny = toy(surrogate=additive([1.0, 1e-6, 0, 0, 0]))
+    assert "+▏" in shown(tiny)
+
+
+def test_intervals_and_trust_are_shown_where_they_are_known() -> None:
+    e = toy()
+    object.__setattr__(e, "score_intervals", [(0.25, 0.75)] * 5)
+    object.__setattr__(e, "trust", {"value": 0.9, "text": "It held up."})
+    assert "1 43% 25% to 75% +█" in shown(e)
+    assert "trust 90% · It held up." in shown(e)
 
 
 def test_warnings_are_shown() -> None:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ropelime.features import Feature
 from ropelime.passes import Floats, Passes
 from ropelime.prompt import Message, Prompt, Span
 from ropelime.rope import RopeSpace
+
+if TYPE_CHECKING:
+    from ropelime.citations import Cited
 
 FORMAT = "ropelime.explanation"
 VERSION = 1
@@ -183,6 +186,15 @@ class Explanation:
         if path is not None:
             write_text(Path(path), page)
         return page
+
+    def cite(self) -> Cited:
+        """The answer with marks on its sentences, and the parts of the prompt that they stand for.
+
+        The rule is that of :func:`ropelime.citations.cite`.
+        """
+        from ropelime.citations import cite
+
+        return cite(self)
 
     def _repr_html_(self) -> str:
         from ropelime.views.html import frame

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,11 @@ from ropelime.bench.experiments import GSMILE
 from ropelime.bench.runner import CHANCE
 from ropelime.bench.summary import METRICS, Results, Spread
 from ropelime.bench.targets import LEAVE_ONE_OUT, ROPE_LIME, SPARSE_K
-from ropelime.errors import InputError
 from ropelime.passes import Floats
 from ropelime.samplers import SPARSE_K_SETTINGS
+from ropelime.views.plots import BLUE, ORANGE, STYLE, matplotlib, new_figure, save
 
-# Okabe and Ito's blue and vermilion, each with a light tint: apart for every common colour blindness.
-_COLOURS = {"method": ("#0072B2", "#B5D6EA"), "baseline": ("#D55E00", "#F6CDB0")}
-_STYLE = {
-    "svg.hashsalt": "ropelime",
-    "font.family": "DejaVu Sans",
-    "font.size": 10.0,
-    "axes.titlesize": 11.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "hatch.linewidth": 0.6,
-}
+_COLOURS = {"method": (BLUE, "#B5D6EA"), "baseline": (ORANGE, "#F6CDB0")}  # each with a light tint
 _BAR = 0.2
 _NOTHING = Spread(0, np.nan, np.nan, np.nan, np.nan)
 
@@ -146,8 +135,8 @@ def bars(panels: Sequence[Panel], stem: Path, *, width: float) -> list[Path]:
     Returns:
         The SVG and the PNG.
     """
-    with _matplotlib().rc_context(_STYLE):
-        figure = _figure(width * len(panels), 4.0)
+    with matplotlib().rc_context(STYLE):
+        figure = new_figure(width * len(panels), 4.0)
         every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, panel in zip(every, panels, strict=True):
             _draw_bars(axes, panel)
@@ -156,7 +145,7 @@ def bars(panels: Sequence[Panel], stem: Path, *, width: float) -> list[Path]:
         handles, labels = zip(*others, chance, strict=True)
         columns = len(labels) if len(panels) > 1 else (len(labels) + 1) // 2
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-        return _save(figure, stem)
+        return save(figure, stem)
 
 
 def heat_maps(
@@ -174,10 +163,10 @@ def heat_maps(
     Returns:
         The SVG and the PNG.
     """
-    with _matplotlib().rc_context({**_STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+    with matplotlib().rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
         across = 2 if len(grids) > 1 else 1
         down = -(-len(grids) // across)
-        figure = _figure(5.4 * across, 2.3 * down)
+        figure = new_figure(5.4 * across, 2.3 * down)
         figure.get_layout_engine().set(hspace=0.06, wspace=0.04)
         every = list(figure.subplots(down, across, squeeze=False).flat)
         for axes in every[len(grids) :]:
@@ -185,7 +174,7 @@ def heat_maps(
             axes.text(0.5, 0.5, note, ha="center", va="center", transform=axes.transAxes)
         for axes, (title, grid) in zip(every, grids.items(), strict=False):
             _draw_heat_map(axes, title, grid, rows, columns)
-        return _save(figure, stem)
+        return save(figure, stem)
 
 
 def _draw_bars(axes: Any, panel: Panel) -> None:
@@ -209,7 +198,7 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
             ends = np.array([values - np.asarray(series.low), np.asarray(series.high) - values])
             axes.errorbar(at, values, ends, fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5)
     half = _BAR * len(panel.series) / 2 + 0.04
-    outline = [_matplotlib("patheffects").withStroke(linewidth=3.2, foreground="white")]
+    outline = [matplotlib("patheffects").withStroke(linewidth=3.2, foreground="white")]
     for number, (centre, level) in enumerate(zip(centres, panel.chance, strict=True)):
         line = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "path_effects": outline}
         label = "chance" if number == 0 else None
@@ -237,23 +226,3 @@ def _draw_heat_map(
     axes.set_yticks(range(len(rows)), rows, fontsize=9)
     axes.tick_params(length=0)
     axes.set_title(title)
-
-
-def _matplotlib(module: str | None = None) -> Any:
-    """The library or one of its modules, imported where a figure is drawn and not before."""
-    try:
-        return import_module(f"matplotlib.{module}" if module else "matplotlib")
-    except ImportError:
-        raise InputError("Figures need matplotlib: pip install 'ropelime[plot]'") from None
-
-
-def _figure(width: float, height: float) -> Any:
-    """A figure of its own: no window, no state that is shared with the caller's plots."""
-    return _matplotlib("figure").Figure(figsize=(width, height), layout="constrained")
-
-
-def _save(figure: Any, stem: Path) -> list[Path]:
-    svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
-    figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    figure.savefig(png, dpi=150, metadata={"Software": None})
-    return [svg, png]

@@ -18,6 +18,7 @@ examples:
   ropelime explain --prompt prompt.txt --output "The answer."
   cat prompt.txt | ropelime explain --prompt - --output answer.txt --features word
   ropelime explain --context docs/*.txt --question "Who built it?" --output "Marta" --json why.json
+  ropelime explain --prompt prompt.txt --output answer.txt --html why.html --cite
   ropelime explain --messages chat.json --output answer.txt --features message --preset paper
 """
 

@@ -46,7 +46,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to do with the result."""
     group = parser.add_argument_group("result")
     group.add_argument("--json", type=_writable, metavar="FILE", help="write the explanation as JSON")
+    group.add_argument("--html", type=_writable, metavar="FILE", help="write it as a page to look into")
     group.add_argument("--svg", type=_writable, metavar="FILE", help="write the view as a picture")
+    group.add_argument("--cite", action="store_true", help="print the answer with its sources instead")
     group.add_argument("--top", type=_count, default=5, metavar="K", help="shares to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
@@ -88,13 +90,19 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
     """Write the files that were asked for and show the explanation."""
     from ropelime.views.terminal import show, to_svg
+    from ropelime.views.text import plain
 
     if options.json:
         explanation.save(options.json)
+    if options.html:
+        explanation.to_html(options.html)
     if options.svg:
         write_text(options.svg, to_svg(explanation, top=options.top))
     if options.quiet:
         return
-    show(explanation, top=options.top)
-    for path in filter(None, (options.json, options.svg)):
+    if options.cite:
+        print(plain(str(explanation.cite())))
+    else:
+        show(explanation, top=options.top)
+    for path in filter(None, (options.json, options.html, options.svg)):
         print(f"Written to {path}")

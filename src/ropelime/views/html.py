@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from ropelime.explanation import Explanation
 from ropelime.views.text import visible
+from ropelime.views.uncertainty import uncertainty
 
 _DIGITS = 6  # significant ones of a figure in the data: more than a page can show
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be dragged
@@ -64,7 +66,7 @@ def payload(e: Explanation) -> dict[str, Any]:
         # A weight per output token is the mean over the tokens of a part; any other is their sum.
         "mean": str(e.config.get("unit", "")).endswith("per output token"),
         "granularity": e.config.get("features", ""),
-        "trust": _uncertainty(e)["trust"],
+        "trust": uncertainty(e).trust,
         "warnings": [visible(text) for text in e.diagnostics.warnings],
         "notes": [visible(text) for text in e.diagnostics.notes],
         "diagnostics": _diagnostics(e),
@@ -116,15 +118,6 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _uncertainty(e: Explanation) -> dict[str, Any]:
-    """Intervals and trust, where the explanation has them: the one place that reads them."""
-    return {
-        "weights": getattr(e, "intervals", None),
-        "scores": getattr(e, "score_intervals", None),
-        "trust": getattr(e, "trust", None),
-    }
-
-
 def _blocks(e: Explanation) -> list[dict[str, Any]]:
     """The prompt as written, in blocks: chunks or messages with their names, and what is between."""
     prompt = e.prompt
@@ -137,8 +130,10 @@ def _blocks(e: Explanation) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     at = 0
     for start, end, label in [*named, (len(prompt.text), len(prompt.text), "")]:
-        if between := prompt.text[at:start].strip("\r\n"):
-            blocks.append({"label": "", "pieces": [{"text": visible(between), "feature": None}]})
+        between = prompt.text[at:start]
+        if bare := between.strip("\r\n"):
+            at += between.index(bare)
+            blocks.append({"label": "", "pieces": _pieces(e, at, at + len(bare))})
         if end > start:
             blocks.append({"label": visible(label), "pieces": _pieces(e, start, end)})
         at = end
@@ -154,24 +149,24 @@ def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
             pieces.append({"text": visible(e.prompt.text[first:last]), "feature": feature})
 
     at = start
-    for i, feature in enumerate(e.features):
-        first, last = max(feature.start, start), min(feature.end, end)
-        if first < last:
-            add(at, first, None)
-            add(first, last, i)
-            at = last
+    i = bisect_right(e.features, start, key=lambda feature: feature.end)
+    while i < len(e.features) and e.features[i].start < end:
+        first, last = max(e.features[i].start, start), min(e.features[i].end, end)
+        add(at, first, None)
+        add(first, last, i)
+        at, i = last, i + 1
     add(at, end, None)
     return pieces
 
 
 def _features(e: Explanation) -> list[dict[str, Any]]:
-    known = _uncertainty(e)
+    known = uncertainty(e)
     return [
         {
             "score": _figure(e.scores[i]),
             "weight": _figure(e.weights[i]),
-            "interval": _interval(known["weights"], i),
-            "score_interval": _interval(known["scores"], i),
+            "interval": _interval(known.weights, i),
+            "score_interval": _interval(known.scores, i),
         }
         for i in range(len(e.features))
     ]
@@ -214,7 +209,7 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
     return [
         [
             "Likelihood of the answer",
-            f"{math.exp(d.logprob_full):.0%} → {math.exp(d.logprob_none):.0%}",
+            f"{_chance(d.logprob_full)} → {_chance(d.logprob_none)}",
             "What the surrogate gives a token of the answer on average, with the whole prompt and with "
             f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_none)} nats). The "
             "larger the fall, the more there is to explain.",
@@ -254,6 +249,11 @@ def _worded(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not set" if value is None else str(value)
+
+
+def _chance(logprob: float) -> str:
+    chance = math.exp(min(logprob, 0.0))  # a function in a surrogate's place may give anything
+    return f"{chance:.0%}" if chance >= 0.01 else "under 1%"
 
 
 def _minus(value: float) -> str:

@@ -6,10 +6,12 @@
   "use strict";
 
   const ROWS = 10; // of the ranking, before the rest is asked for
-  const STOPS = 40; // more parts than this are one tab stop, and the arrow keys go through them
+  const STOPS = 24; // more parts than this are one tab stop, and the arrow keys go through them
   const MARKED = 5; // so many features carry their rank in the prompt
+  const FLOWS = 200; // not in a block of more features: a mark moves all words after it, and that takes time
   const CUT = 240; // characters of a feature in the ranking
   const TICKS = 40; // features that are marked on the strip beside a long prompt
+  const STEPS = 40; // of a shade
   const LEADS = 0.2; // a share that is worth calling the finding
   let mounted = 0;
 
@@ -51,13 +53,14 @@
     }
   }
 
-  /* Shade an element by a weight between -1 and 1; two digits are more than an eye can tell. */
+  /* Shade an element by a weight between -1 and 1. Steps finer than an eye can tell would only cost time:
+     most of a thousand features keep theirs when another part of the answer is looked at. */
   function shade(element, weight) {
-    const depth = Math.round(100 * Math.abs(weight));
+    const depth = Math.round(STEPS * Math.abs(weight));
     const key = (weight < 0 ? -1 : 1) * depth;
     if (element.shaded === key) return;
     element.shaded = key;
-    element.style.setProperty("--depth", String(depth / 100));
+    element.style.setProperty("--depth", String(depth / STEPS));
     set(element, "data-sign", depth === 0 ? null : weight < 0 ? "opposes" : "supports");
   }
 
@@ -156,7 +159,8 @@
     const head = make("div", "rl-head", lead, verdict);
 
     /* --- the prompt --- */
-    const pieces = new Array(n);
+    const pieces = Array.from({ length: n }, () => []); // a feature can go on in the next block
+    const marks = new Array(n);
     const prompt = make("div");
     for (const block of data.prompt) {
       const box = make("div", "rl-block");
@@ -173,12 +177,17 @@
           continue;
         }
         const body = piece.text.trim();
+        if (!body) {
+          text.append(piece.text);
+          continue;
+        }
         const from = piece.text.indexOf(body);
         const span = make("span", "rl-feature", body);
         span.setAttribute("role", "button");
         span.setAttribute("aria-pressed", "false");
         span.dataset.feature = piece.feature;
-        pieces[piece.feature] = span;
+        pieces[piece.feature].push(span);
+        marks[piece.feature] = block.pieces.length <= FLOWS;
         text.append(piece.text.slice(0, from), span, piece.text.slice(from + body.length));
       }
       box.append(text);
@@ -209,6 +218,9 @@
       ticks.length ? make("div", "rl-long", prompt, strip) : prompt
     );
     promptBox.setAttribute("aria-labelledby", promptTitle.id);
+    promptTitle.after(make(
+      "p", "rl-hidden", "The arrow keys go from part to part, Enter keeps one in view, Escape lets it go."
+    ));
 
     /* --- the answer --- */
     const answer = make("p", "rl-words rl-answer-text");
@@ -350,6 +362,7 @@
     let frame = 0;
     let timer = 0;
     let leave = () => {};
+    let leaveRows = () => {};
     let lit = []; // what is outlined because its feature is looked at
     let pressed = null;
 
@@ -398,9 +411,12 @@
 
     function drawPrompt() {
       for (let i = 0; i < n; i++) {
-        shade(pieces[i], view.largest > 0 ? view.weights[i] / view.largest : 0);
-        const marked = view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
-        set(pieces[i], "data-rank", marked ? String(view.rank[i]) : null);
+        const depth = view.largest > 0 ? view.weights[i] / view.largest : 0;
+        const marked = marks[i] && view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
+        for (const span of pieces[i]) {
+          shade(span, depth);
+          set(span, "data-rank", marked ? String(view.rank[i]) : null);
+        }
       }
       ticks.forEach((tick, place) => {
         const i = view.order[place];
@@ -446,13 +462,14 @@
       lit.forEach((element) => set(element, "data-on", null));
       lit = [];
       if (feature !== null) {
-        lit.push(pieces[feature]);
+        lit.push(...pieces[feature]);
         if (view.rank[feature] <= rows.length) lit.push(rows[view.rank[feature] - 1].button);
       }
       lit.forEach((element) => set(element, "data-on", ""));
-      if (pressed !== null) set(pieces[pressed], "aria-pressed", "false");
+      const press = (value) => pressed !== null && pieces[pressed].forEach((e) => set(e, "aria-pressed", value));
+      press("false");
       pressed = chosen.pin;
-      if (pressed !== null) set(pieces[pressed], "aria-pressed", "true");
+      press("true");
     }
 
     /* The words for one feature; intervals are those of the whole answer. */
@@ -484,8 +501,12 @@
 
     function drawRanking() {
       const many = all ? n : Math.min(ROWS, n);
-      while (rows.length < many) rows.push(row());
-      while (rows.length > many) rows.pop().button.parentNode.remove();
+      if (rows.length !== many) {
+        while (rows.length < many) rows.push(row());
+        while (rows.length > many) rows.pop().button.parentNode.remove();
+        leaveRows();
+        leaveRows = group(list, rows.map((at) => at.button));
+      }
       const ends = part === null ? features.map((f) => (f.score_interval ? f.score_interval[1] : 0)) : [];
       const top = Math.max(1e-12, view.scores[view.order[0]], ...ends);
       rows.forEach((at, place) => {
@@ -557,8 +578,8 @@
     follow(answer, "[data-part][role]", parts, (at) => at.dataset.part);
     /* What was asked for by a click may lie far up or down a long prompt. */
     function reveal(i) {
-      const { top, bottom } = pieces[i].getBoundingClientRect();
-      if (top < 0 || bottom > window.innerHeight) pieces[i].scrollIntoView({ block: "center" });
+      const { top, bottom } = pieces[i][0].getBoundingClientRect();
+      if (top < 0 || bottom > window.innerHeight) pieces[i][0].scrollIntoView({ block: "center" });
     }
     list.addEventListener("click", () => chosen.pin !== null && reveal(chosen.pin));
     answer.addEventListener("click", () => {
@@ -571,7 +592,7 @@
       const box = strip.getBoundingClientRect();
       const at = ((event.clientY - box.top) / box.height) * length;
       const near = (best, middle, i) => (Math.abs(middle - at) < Math.abs(middles[best] - at) ? i : best);
-      pieces[middles.reduce(near, 0)].scrollIntoView({ block: "center" });
+      pieces[middles.reduce(near, 0)][0].scrollIntoView({ block: "center" });
     });
     function reset() {
       parts.pin = chosen.pin = parts.point = chosen.point = null;
@@ -591,7 +612,7 @@
     window.addEventListener("beforeprint", wasOpen);
     window.addEventListener("afterprint", asBefore);
 
-    group(prompt, pieces);
+    group(prompt, pieces.flat());
     choose(words.sentence.length > 1 ? "sentence" : "token");
     cancelAnimationFrame(frame);
     draw();

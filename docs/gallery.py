@@ -1,0 +1,74 @@
+"""Make the pictures of gallery.md: ``make gallery``. Needs Chromium and the development set-up."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from ropelime import example, explain
+from ropelime.views import plots
+from ropelime.views.terminal import to_svg
+
+DOCS = Path(__file__).parent
+ANSWER = (
+    "The lantern was designed by Marta Velling, who was born in Kessel. Kessel is famous for its blue "
+    "pottery."
+)
+SECOND = ".rl-sentence >> nth=1"
+CELL = """<!doctype html><html lang="en"><title>notebook</title>
+<style>body { font: 14px "Liberation Mono", monospace; margin: 16px; background: white }
+.cell { background: #f5f5f5; border: 1px solid #e0e0e0; padding: 8px 12px; margin-bottom: 12px }</style>
+<div class="cell">ropelime.explain(context=context, question=question, output=answer)</div>"""
+
+
+def main() -> None:
+    """Explain the built-in example, look at it in every way, and write the pictures."""
+    e = explain(context=example.CONTEXT, question=example.QUESTION, output=ANSWER)
+    folder = DOCS / "gallery"
+    folder.mkdir(exist_ok=True)
+    plots.ranked(e).savefig(folder / "ranked.png", dpi=110, metadata={"Software": None})
+    plots.heat_map(e).savefig(folder / "tokens.png", dpi=110, metadata={"Software": None})
+    (folder / "terminal.svg").write_text(to_svg(e), encoding="utf-8")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as made:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        report, cell = Path(made, "report.html"), Path(made, "cell.html")
+        e.to_html(report)
+        cell.write_text(CELL + e._repr_html_(), encoding="utf-8")
+
+        def shoot(
+            name: str, file: Path, act: Any = None, *, size: tuple[int, int], **options: Any
+        ) -> None:
+            page = chromium.new_page(viewport={"width": size[0], "height": size[1]}, **options)
+            page.goto(file.as_uri())
+            if act:
+                act(page)
+            page.wait_for_timeout(500)
+            page.screenshot(path=folder / f"{name}.png")
+            page.close()
+
+        def on_paper(page: Page) -> None:
+            page.emulate_media(media="print")
+            page.evaluate("() => (document.body.style.margin = '48px')")  # paper has margins of its own
+            page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+
+        shoot("report", report, size=(1280, 860))
+        shoot("sentence", report, lambda page: page.hover(SECOND), size=(1280, 860))
+        shoot("dark", report, lambda page: page.hover(SECOND), size=(1280, 860), color_scheme="dark")
+        shoot(
+            "phone",
+            report,
+            lambda page: page.tap(".rl-feature >> nth=3"),
+            size=(390, 844),
+            has_touch=True,
+        )
+        shoot("paper", report, on_paper, size=(794, 1123))
+        shoot("notebook", cell, size=(1100, 860))
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Plots for papers and slides: ranked bars, features against output tokens, quality against budget.
+
+Each gives back a matplotlib figure; ``figure.savefig(path)`` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ropelime.errors import InputError
+from ropelime.explanation import Explanation
+from ropelime.views.text import visible
+from ropelime.views.uncertainty import uncertainty
+
+# Okabe and Ito's blue and vermilion: apart for every common colour blindness.
+BLUE, ORANGE = "#0072B2", "#D55E00"
+STYLE = {
+    "svg.hashsalt": "ropelime",
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "axes.titlesize": 11.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+}
+_LABEL = 48  # characters of a feature beside its bar
+_TOKEN = 16  # of an output token below its column
+_LINES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v")
+
+
+def ranked(e: Explanation, *, top: int = 10) -> Any:
+    """Draw the largest weights as bars, blue where they support and hatched orange where they oppose.
+
+    Args:
+        e: What to draw.
+        top: How many features.
+    """
+    shares = e.top(top)
+    if not shares:
+        raise InputError(f"ranked() draws at least one feature, not top={top}.")
+    at = np.arange(len(shares))
+    with matplotlib().rc_context(STYLE):
+        figure = new_figure(7.2, 0.9 + 0.34 * len(shares))
+        axes = figure.subplots()
+        for place, share in zip(at, shares, strict=True):
+            for_it = share.weight >= 0
+            axes.barh(
+                place,
+                share.weight,
+                0.66,
+                color=BLUE if for_it else "#F6CDB0",
+                edgecolor=BLUE if for_it else ORANGE,
+                hatch=None if for_it else "////",
+            )
+        if (intervals := uncertainty(e).weights) is not None:
+            weights = np.array([share.weight for share in shares])
+            low, high = np.array([intervals[share.index] for share in shares]).T
+            axes.errorbar(
+                weights, at, xerr=[weights - low, high - weights],
+                fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5,
+            )  # fmt: skip
+        axes.axvline(0, color="black", linewidth=0.8)
+        names = [f"{_name(share.text)}  {share.score:.0%}" for share in shares]
+        axes.set_yticks(at, names, parse_math=False)
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(
+            f"weight, {e.config.get('unit', '')}" + (" (90% interval)" * (intervals is not None))
+        )
+        return figure
+
+
+def heat_map(e: Explanation, *, top: int = 12) -> Any:
+    """Draw how much each of the largest features moves each output token.
+
+    Args:
+        e: What to draw.
+        top: How many features, in the order of the prompt.
+    """
+    chosen = sorted(share.index for share in e.top(top))
+    if not chosen:
+        raise InputError(f"heat_map() draws at least one feature, not top={top}.")
+    grid = e.token_weights[chosen]
+    most = float(np.abs(grid).max()) or 1.0
+    tokens = [_name(e.output[a:b], _TOKEN) or "␣" for a, b in e.output_spans]
+    with matplotlib().rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+        figure = new_figure(max(6.4, 3.8 + 0.32 * len(tokens)), 1.7 + 0.3 * len(chosen))
+        axes = figure.subplots()
+        colours = matplotlib("colors").LinearSegmentedColormap.from_list("", [ORANGE, "white", BLUE])
+        image = axes.imshow(grid, cmap=colours, vmin=-most, vmax=most, aspect="auto")
+        for row, column in np.argwhere(
+            grid < -0.15 * most
+        ):  # opposition can be told without its colour
+            axes.text(column, row, "−", ha="center", va="center", fontsize=8)
+        axes.set_yticks(
+            range(len(chosen)), [_name(e.features[i].text) for i in chosen], parse_math=False
+        )
+        axes.set_xticks(
+            range(len(tokens)), tokens, rotation=60, ha="right", fontsize=8, parse_math=False
+        )
+        axes.set_xticks(np.arange(len(tokens) + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(chosen) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="#EEEEEE")
+        axes.tick_params(which="both", length=0)
+        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.01)
+        bar.outline.set_visible(False)
+        bar.set_label("weight for the token", fontsize=8)
+        return figure
+
+
+def quality(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    budget: str = "masked prompts read",
+    measure: str = "quality",
+) -> Any:
+    """Draw quality against budget, a line for each method.
+
+    Args:
+        series: (budget, quality) of each method, by its name.
+        budget: What the budget is counted in.
+        measure: What the quality is.
+    """
+    if not any(series.values()):
+        raise InputError("quality() needs at least one series with a point in it.")
+    with matplotlib().rc_context(STYLE):
+        figure = new_figure(6.4, 4.0)
+        axes = figure.subplots()
+        colours = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000")  # the others of Okabe and Ito
+        for number, (name, points) in enumerate(series.items()):
+            x, y = zip(*sorted(points), strict=True) if points else ((), ())
+            axes.plot(
+                x, y,
+                label=name,
+                color=colours[number % len(colours)],
+                linestyle=_LINES[number % len(_LINES)],
+                marker=_MARKERS[number % len(_MARKERS)],
+                markersize=5,
+            )  # fmt: skip
+        axes.set_xlabel(budget, parse_math=False)
+        axes.set_ylabel(measure, parse_math=False)
+        axes.yaxis.grid(True, color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        for text in axes.legend(frameon=False).get_texts():
+            text.set_parse_math(False)
+        return figure
+
+
+def matplotlib(module: str | None = None) -> Any:
+    """The library or one of its modules, imported where a figure is drawn and not before."""
+    try:
+        return import_module(f"matplotlib.{module}" if module else "matplotlib")
+    except ImportError:
+        raise InputError("Figures need matplotlib: pip install 'ropelime[plot]'") from None
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A figure of its own: no window, no state that is shared with the caller's plots."""
+    return matplotlib("figure").Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, the same bytes for the same data."""
+    svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
+    with matplotlib().rc_context(STYLE):  # it has the salt of the names inside an SVG
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+        figure.savefig(png, dpi=150, metadata={"Software": None})
+    return [svg, png]
+
+
+def _name(text: str, most: int = _LABEL) -> str:
+    line = " ".join(visible(text).split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
