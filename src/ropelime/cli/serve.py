@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ropelime.errors import InputError
 from ropelime.progress import note
@@ -164,7 +165,7 @@ def _bind(host: str, port: int) -> socket.socket:
 def _welcome(settings: Settings, port: int) -> None:
     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     shown = f"[{shown}]" if ":" in shown else shown
-    key = f"#token={settings.token}" if settings.token else ""
+    key = f"#token={quote(settings.token, safe='')}" if settings.token else ""
     print(f"Open http://{shown}:{port}/{key}", flush=True)
     if shown not in (settings.host, f"[{settings.host}]"):
         print("From other machines put this one's address in its place.", flush=True)

@@ -44,6 +44,7 @@ _TEXTS = {
     403: "The request comes from a page of another server.",
     404: "There is nothing of that name.",
     413: "The request is too large.",
+    415: "The request is not JSON, or does not say that it is.",
     422: "A field is wrong or goes beyond a limit; `errors` says which and why.",
     429: "The server has enough to do; try again later.",
 }
@@ -87,7 +88,7 @@ def config(here: Here) -> Config:
     "/jobs",
     tags=["jobs"],
     status_code=202,
-    responses=_problems(403, 413, 422, 429),
+    responses=_problems(403, 413, 415, 422, 429),
     operation_id="explain",
 )
 def submit(asked: ExplainRequest, here: Here, response: Response) -> JobView:
@@ -106,7 +107,7 @@ def job(name: Name, here: Here) -> JobView:
     return _job(here, _known(here, name))
 
 
-@router.delete("/jobs/{name}", tags=["jobs"], responses=_problems(403, 404, 422), operation_id="cancel")
+@router.delete("/jobs/{name}", tags=["jobs"], responses=_problems(403, 404, 413, 415, 422), operation_id="cancel")
 def cancel(name: Name, here: Here) -> JobView:
     """Cancel a job; one that is over stays as it is."""
     found = _known(here, name)
@@ -165,7 +166,7 @@ def explanation(name: Name, here: Here) -> View:
     "/explanations/{name}",
     tags=["history"],
     status_code=204,
-    responses=_problems(403, 404, 422),
+    responses=_problems(403, 404, 413, 415, 422),
     operation_id="forget",
 )
 def forget(name: Name, here: Here) -> None:

@@ -133,6 +133,10 @@ class Guard:
                 {"connection": "close"},
             )
             return
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and kind != "application/json":  # foreign pages can send other kinds unasked
+            await _refuse(send, 415, "Send JSON, with the header Content-Type: application/json.")
+            return
         read = False
 
         async def replay() -> Message:

@@ -290,7 +290,7 @@
       const filled = areas().filter((area) => area.value.trim());
       return (filled.length ? filled : areas())[Number(place) || 0] || areas()[0];
     }
-    return FIELDS.includes(name) ? $(name) : null;
+    return FIELDS.includes(name) || name === "token" ? $(name) : null;
   }
 
   function blame(field, message) {
@@ -310,14 +310,12 @@
     at.setAttribute("aria-describedby", line.id);
   }
 
+  /* The line is a part of the field's description, so focus reads it out. */
   function complain(error) {
     if (error.errors && error.errors.length) error.errors.forEach((e) => blame(e.field, e.message));
     else blame("", error.message);
     const first = document.querySelector("#form [aria-invalid]");
-    if (first) {
-      first.focus();
-      say(error.message);
-    }
+    if (first) first.focus();
   }
 
   /* --- a run --- */
@@ -726,6 +724,7 @@
     });
     $("enter-form").addEventListener("submit", (event) => {
       event.preventDefault();
+      clean();
       token = $("token").value.trim();
       remember("token", token);
       $("token").value = "";
@@ -749,7 +748,10 @@
       config = await data("/api/config");
     } catch (error) {
       if (error.status === 401) {
-        if (token) say("The token is wrong.");
+        if (token) {
+          blame("token", "The token is wrong.");
+          remember("token", (token = null));
+        }
         $("token").focus();
       } else lost("The server cannot be reached", error.message);
       return;
