@@ -18,6 +18,7 @@ exit codes: 0 done, 1 refused (the message says why), 2 wrong usage, 130 interru
 examples:
   ropelime demo
   ropelime explain --prompt prompt.txt --output "The answer."
+  ropelime serve
   ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
 """
 

@@ -107,7 +107,9 @@ def job(name: Name, here: Here) -> JobView:
     return _job(here, _known(here, name))
 
 
-@router.delete("/jobs/{name}", tags=["jobs"], responses=_problems(403, 404, 413, 415, 422), operation_id="cancel")
+@router.delete(
+    "/jobs/{name}", tags=["jobs"], responses=_problems(403, 404, 413, 415, 422), operation_id="cancel"
+)
 def cancel(name: Name, here: Here) -> JobView:
     """Cancel a job; one that is over stays as it is."""
     found = _known(here, name)
@@ -166,6 +168,7 @@ def explanation(name: Name, here: Here) -> View:
     "/explanations/{name}",
     tags=["history"],
     status_code=204,
+    response_model=None,
     responses=_problems(403, 404, 413, 415, 422),
     operation_id="forget",
 )
