@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -53,6 +55,7 @@ CHAT: dict[str, Any] = {
 def tiny_folder() -> Path:
     """A tiny random model as files, called ``tiny``; readable by any server."""
     folder = Path(mkdtemp(prefix="ropelime-test-")) / "tiny"
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     tiny_model("llama", max_position_embeddings=4096).model.save_pretrained(folder)
     byte_level("chatml").save_pretrained(folder)
     return folder
