@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
     "explain": METHOD | {"progress", "surrogate"},
     "views": {"views", "errors", "explanation"},
+    "web": METHOD | {"web", "example", "progress", "surrogate", "explain", "views"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
 HANDED_TO = {"explanation": {"citations", "views"}}
@@ -94,6 +95,11 @@ def test_the_rule_covers_the_whole_method() -> None:
 )
 def test_only_they_import_the_command_line_and_the_benchmarks(file: Path) -> None:
     assert not parts_imported(file) & {"cli", "bench"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if part(f) not in ("cli", "web")], ids=shown)
+def test_only_the_command_line_imports_the_web(file: Path) -> None:
+    assert "web" not in parts_imported(file)
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if part(f) != "surrogate"], ids=shown)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import bench, demo, explain, models
+from ropelime.cli import bench, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -18,6 +18,7 @@ exit codes: 0 done, 1 refused (the message says why), 2 wrong usage, 130 interru
 examples:
   ropelime demo
   ropelime explain --prompt prompt.txt --output "The answer."
+  ropelime serve
   ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
 """
 
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, demo, models, bench):
+    for command in (explain, demo, models, serve, bench):
         command.add(commands)
     return top
 

@@ -1,0 +1,184 @@
+"""``ropelime serve``: the page in the browser, on this machine unless told otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ropelime.errors import InputError
+from ropelime.progress import note
+from ropelime.surrogate import models
+
+if TYPE_CHECKING:
+    from ropelime.web.settings import Settings
+
+_EPILOG = """\
+examples:
+  ropelime serve
+  ropelime serve --model smollm2 --model qwen3-1.7b
+  ropelime serve --host 0.0.0.0                        # prints the token that others need
+
+It listens on this machine only unless --host says otherwise; then every request needs a token. The
+environment variable ROPELIME_TOKEN gives one without showing it in the list of processes.
+"""
+_PORT = 8321
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "serve",
+        help="explain in the browser",
+        description="A local web page to explain answers, look at them, compare and keep them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="MODEL",
+        help="a model that users may choose, as in `ropelime explain --surrogate`; repeat it for more "
+        "(default smollm2)",
+    )
+    parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are kept")
+    where = parser.add_argument_group("where to listen")
+    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    where.add_argument("--port", type=_port, default=_PORT, help=f"default {_PORT}; 0 takes a free one")
+    where.add_argument("--token", help="what every request must carry; made up where one is needed")
+    where.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which browsers may call the server, such as that of a proxy",
+    )
+    limits = parser.add_argument_group("limits")
+    for name, what in _LIMITS.items():
+        limits.add_argument(f"--max-{name.replace('_', '-')}", type=_count, metavar="N", help=what)
+    parser.set_defaults(run=run)
+
+
+_LIMITS = {
+    "request_bytes": "size of a request (default 2000000)",
+    "characters": "characters of a prompt (default 500000)",
+    "features": "features of a prompt (default 500)",
+    "budget": "masked prompts that one explanation reads (default 1000)",
+    "answer_tokens": "tokens of an answer (default 2000)",
+    "seconds": "time for one explanation (default 1800)",
+    "waiting": "explanations that wait for their turn (default 16)",
+    "streams": "open progress streams (default 64)",
+}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve until interrupted."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn
+    except ImportError:
+        raise InputError("The page needs a web server: pip install 'ropelime[web]'") from None
+    from ropelime.web.app import create_app
+
+    settings = _settings(options)
+    app = create_app(settings)
+    listening = _bind(options.host, options.port)
+    with listening:
+        note(f"Loading {settings.default_model} ...")
+        app.state.service.load(settings.default_model)  # what fails, fails before anybody waits
+        _welcome(settings, listening.getsockname()[1])
+
+        class Server(uvicorn.Server):
+            """A server whose open progress streams end when it is told to stop."""
+
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                """Called when a signal says that it is time to go."""
+                app.state.service.jobs.closed = True  # the rest is done when they have ended
+                super().handle_exit(sig, frame)
+
+        server = Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # anybody could write those
+                ws="none",
+                timeout_keep_alive=60,  # people think longer than programs do
+                timeout_graceful_shutdown=5,
+            )
+        )
+        with suppress(KeyboardInterrupt):  # the way to stop a server: nothing went wrong
+            server.run(sockets=[listening])
+        note("Stopped.")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    from ropelime.web.settings import (
+        Limits,
+        Settings,
+        default_history,
+        is_loopback,
+        labelled,
+        make_token,
+    )
+
+    chosen = labelled(options.model or [models.EMBEDDED])
+    for name in list(chosen.values())[1:]:
+        models.locate(name, say=note)  # a name that is wrong is said so now
+    token = options.token or os.environ.get("ROPELIME_TOKEN") or None
+    if token is None and not is_loopback(options.host):
+        token = make_token()
+    given = {f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)}
+    return Settings(
+        history=options.history or default_history(),
+        models=chosen,
+        host=options.host,
+        token=token,
+        allowed_hosts=tuple(options.allow_host),
+        limits=Limits(**{name: value for name, value in given.items() if value is not None}),
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise InputError(
+            f"Nothing can listen on {host}, port {port}: {error.strerror}. Choose another --port."
+        ) from None
+    return listening
+
+
+def _welcome(settings: Settings, port: int) -> None:
+    shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    shown = f"[{shown}]" if ":" in shown else shown
+    key = f"#token={quote(settings.token, safe='')}" if settings.token else ""
+    print(f"Open http://{shown}:{port}/{key}", flush=True)
+    if shown not in (settings.host, f"[{settings.host}]"):
+        print("From other machines put this one's address in its place.", flush=True)
+    note(f"Explanations are kept in {settings.history}. Stop with Ctrl-C.")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port between 0 and 65535 is needed, not {text}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
+    return int(text)

@@ -1,0 +1,126 @@
+"""Explanations that were made, in one SQLite file: what was kept once survives a kill at any time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ropelime.errors import InputError
+from ropelime.explanation import Explanation, from_dict
+
+Row = dict[str, Any]
+
+_NAME = "history.sqlite3"
+_APPLICATION = 0x526F4C69  # "RoLi": says whose file it is
+_VERSION = 1
+_TABLE = """
+CREATE TABLE explanations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    summary TEXT NOT NULL,
+    request TEXT NOT NULL,
+    explanation BLOB NOT NULL
+)
+"""
+
+
+class History:
+    """Kept explanations, the newest first.
+
+    Each call opens the file anew, so any thread may make it, and memory does not grow with what is
+    kept. A write is on the disk when the call returns.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the history in a folder; both are made, readable by their owner only, if need be."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path = folder / _NAME
+            self.path.touch(mode=0o600)
+        except OSError as error:
+            raise InputError(f"No history can be kept in {folder}: {error.strerror}.") from None
+        try:
+            with self._open() as file:
+                self._prepare(file)
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.path} cannot be used as a history: {error}. Name another folder with "
+                "--history, or move that file away."
+            ) from None
+
+    def _prepare(self, file: sqlite3.Connection) -> None:
+        file.execute("BEGIN IMMEDIATE")  # two servers may start at once
+        version, owner = (
+            file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+        )
+        if (version, owner) == (0, 0) and not file.execute("SELECT * FROM sqlite_master").fetchall():
+            file.execute(_TABLE)
+            file.execute(f"PRAGMA application_id = {_APPLICATION}")
+            file.execute(f"PRAGMA user_version = {_VERSION}")
+        elif (version, owner) != (_VERSION, _APPLICATION):
+            raise sqlite3.DatabaseError("it belongs to another program, or to another release")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it is kept, or nothing."""
+        with closing(sqlite3.connect(self.path, timeout=30.0)) as file, file:
+            yield file
+
+    def add(self, name: str, summary: Row, request: Row, explanation: Explanation) -> None:
+        """Keep an explanation under a name."""
+        data = zlib.compress(explanation.to_json().encode(), 6)
+        with self._open() as file:
+            file.execute(
+                "INSERT INTO explanations (id, summary, request, explanation) VALUES (?, ?, ?, ?)",
+                (name, _text(summary), _text(request), data),
+            )
+
+    def page(self, limit: int, before: int | None = None) -> list[tuple[int, Row]]:
+        """Numbers and summaries, the newest first.
+
+        Args:
+            limit: How many at most.
+            before: Only those older than this number.
+        """
+        with self._open() as file:
+            rows = file.execute(
+                "SELECT number, summary FROM explanations WHERE ? IS NULL OR number < ? "
+                "ORDER BY number DESC LIMIT ?",
+                (before, before, limit),
+            ).fetchall()
+        return [(number, json.loads(summary)) for number, summary in rows]
+
+    def entry(self, name: str) -> tuple[Row, Row] | None:
+        """The summary and the request of one explanation; None if there is none of that name."""
+        with self._open() as file:
+            row = file.execute(
+                "SELECT summary, request FROM explanations WHERE id = ?", (name,)
+            ).fetchone()
+        return None if row is None else (json.loads(row[0]), json.loads(row[1]))
+
+    def explanation(self, name: str) -> Explanation | None:
+        """One explanation; None if there is none of that name."""
+        with self._open() as file:
+            row = file.execute("SELECT explanation FROM explanations WHERE id = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        try:
+            data = json.loads(zlib.decompress(row[0]))
+        except (zlib.error, ValueError) as error:
+            raise InputError(f"Explanation {name} in the history is damaged: {error}.") from None
+        return from_dict(data, source=f"Explanation {name} in the history")
+
+    def remove(self, name: str) -> bool:
+        """Forget one explanation; says whether there was one."""
+        with self._open() as file:
+            file.execute("PRAGMA secure_delete = ON")  # a prompt that was deleted is gone
+            return file.execute("DELETE FROM explanations WHERE id = ?", (name,)).rowcount > 0
+
+
+def _text(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False)

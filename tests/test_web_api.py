@@ -1,0 +1,482 @@
+"""The API over a real socket: what it makes, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import ropelime
+from ropelime.web import settings as web_settings
+from ropelime.web.service import Service, snippet
+from web_server import (
+    CHAT,
+    DOCUMENTS,
+    PLAIN,
+    Slow,
+    finished,
+    live,
+    settings,
+    tiny_folder,
+    until,
+    wait,
+)
+
+Live = tuple[httpx.Client, Service]
+MANY = {**PLAIN, "prompt": "One is here. " * 40, "features": "word"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live(settings(tmp_path_factory.mktemp("history"))) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(server: Live) -> httpx.Client:
+    return server[0]
+
+
+@pytest.fixture(scope="module")
+def made(client: httpx.Client) -> str:
+    """The name of an explanation of the documents."""
+    state = finished(client, DOCUMENTS)
+    assert state["state"] == "done", state
+    return str(state["id"])
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[tuple[httpx.Client, Service, Slow]]:
+    """A server with room for two and a model that takes its time."""
+    with live(settings(tmp_path, waiting=2, grace=0.2)) as (client, service):
+        model = Slow()
+        service._loaded["tiny"] = model
+        yield client, service, model
+
+
+def refusal(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    body: dict[str, Any] = answer.json()
+    assert set(body) == {"detail", "errors"}
+    return body
+
+
+def raw(client: httpx.Client, line: str, headers: dict[str, str]) -> int:
+    """The status that a request gets which a decent client would not send."""
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection((client.base_url.host, client.base_url.port or 80), 10) as plug:
+        plug.sendall(f"{line} HTTP/1.1\r\n{head}\r\n".encode())
+        return int(plug.recv(1000).split(b" ")[1])
+
+
+# --- what it makes
+
+
+@pytest.mark.parametrize("request_", [PLAIN, DOCUMENTS, CHAT], ids=["plain", "documents", "chat"])
+def test_it_is_what_the_library_makes(client: httpx.Client, request_: dict[str, Any]) -> None:
+    state = finished(client, request_)
+    assert (state["state"], state["error"]) == ("done", None)
+    assert state["done"] == state["total"] > 0
+    given = client.get(f"/api/explanations/{state['id']}/explanation.json")
+    options = {key: value for key, value in request_.items() if key != "model"}
+    expected = ropelime.explain(**options, surrogate=str(tiny_folder()), progress=False)
+    ours, theirs = given.json(), json.loads(expected.to_json())
+    assert ours.pop("config")["surrogate"] == {
+        **theirs.pop("config")["surrogate"],
+        "name": "tiny",  # and not where it lies
+    }
+    assert ours == theirs
+
+
+def test_an_explanation_can_be_looked_at(client: httpx.Client, made: str) -> None:
+    found = client.get(f"/api/explanations/{made}").json()
+    assert found["summary"]["id"] == made
+    assert found["summary"]["prompt"] == DOCUMENTS["question"]
+    assert found["summary"]["count"] == 2
+    assert {k: v for k, v in found["request"].items() if k in DOCUMENTS} == DOCUMENTS
+    assert len(found["view"]["features"]) == 2
+
+
+def test_a_span_of_the_answer_needs_no_new_pass(
+    client: httpx.Client, made: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "e.json"
+    file.write_bytes(client.get(f"/api/explanations/{made}/explanation.json").content)
+    expected = ropelime.load(file).for_output(0, 17)
+    found = client.get(f"/api/explanations/{made}/span", params={"start": 0, "end": 17}).json()
+    assert found["text"] == "Paris lies there."
+    assert [s["score"] for s in found["shares"]] == [s.score for s in expected.top()]
+    assert [s["weight"] for s in found["shares"]] == [s.weight for s in expected.top()]
+    for start, end in [(5, 5), (17, 0), (0, 1000)]:
+        answer = client.get(f"/api/explanations/{made}/span", params={"start": start, "end": end})
+        assert "does not lie in the explained output" in refusal(answer, 422)["detail"]
+
+
+def test_downloads_are_files_and_no_pages(client: httpx.Client, made: str) -> None:
+    report = client.get(f"/api/explanations/{made}/report.html")
+    assert report.text.startswith("<!doctype html>")
+    for answer, ending in (
+        (report, "html"),
+        (client.get(f"/api/explanations/{made}/explanation.json"), "json"),
+    ):
+        name = f'attachment; filename="ropelime-{made[:8]}.{ending}"'
+        assert answer.headers["content-disposition"] == name
+        assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_the_history_is_read_in_pages(client: httpx.Client, made: str) -> None:
+    seen: list[str] = []
+    before: int | None = None
+    while True:
+        options = {"limit": 1} if before is None else {"limit": 1, "before": before}
+        page = client.get("/api/explanations", params=options).json()
+        seen += [item["id"] for item in page["items"]]
+        before = page["next"]
+        if before is None:
+            break
+    assert made in seen
+    assert len(seen) == len(set(seen))
+    assert seen == [i["id"] for i in client.get("/api/explanations?limit=200").json()["items"]]
+
+
+def test_an_explanation_can_be_deleted(client: httpx.Client) -> None:
+    name = finished(client, PLAIN)["id"]
+    assert client.delete(f"/api/explanations/{name}").status_code == 204
+    refusal(client.delete(f"/api/explanations/{name}"), 404)
+    for path in ("", "/span?start=0&end=1", "/explanation.json", "/report.html"):
+        refusal(client.get(f"/api/explanations/{name}{path}"), 404)
+
+
+def test_the_stream_tells_the_whole_story(client: httpx.Client) -> None:
+    name = client.post("/api/jobs", json=PLAIN).json()["id"]
+    with client.stream("GET", f"/api/jobs/{name}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
+    assert events[-1]["state"] == "done"
+    assert {event["id"] for event in events} == {name}
+
+
+def test_the_configuration_offers_what_there_is(client: httpx.Client) -> None:
+    offered = client.get("/api/config").json()
+    assert offered["models"] == ["tiny"]
+    assert offered["limits"]["features"] == 500
+    assert str(tiny_folder()) not in client.get("/api/config").text
+
+
+# --- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"prompt": "  "}, "prompt", "empty"),
+        ({"prompt": "a\0b. c."}, "prompt", "NUL"),
+        ({"prompt": None}, "prompt", "exactly one of"),
+        ({"context": ["a", "b"]}, "context", "exactly one of"),
+        ({"question": "Why?"}, "question", "goes with documents"),
+        ({"output": ""}, "output", "The answer is empty"),
+        ({"prompt": "One sentence."}, "features", "at least two"),
+        ({"features": "document"}, "features", "needs context"),
+        ({"features": "verse"}, "features", "Input should be"),
+        ({"model": "/etc/passwd"}, "model", "no model of that name. It has: tiny."),
+        ({"budget": 0}, "budget", "greater than or equal to 1"),
+        ({"budget": 1001}, "budget", "at most 1,000"),
+        ({"budget": "7"}, "budget", "valid integer"),
+        ({"seed": -1}, "seed", "greater than or equal to 0"),
+        ({"surrogate": "gpt2"}, "surrogate", "not permitted"),
+        ({"prompt": "It is. " * 501}, "features", "501 features"),
+        ({"prompt": "a" * 500_001}, "prompt", "500,001 characters"),
+    ],
+)
+def test_a_wrong_field_is_named(
+    client: httpx.Client, change: dict[str, Any], field: str, words: str
+) -> None:
+    body = refusal(client.post("/api/jobs", json={**PLAIN, **change}), 422)
+    assert [e["field"] for e in body["errors"]] == [field]
+    assert words in body["errors"][0]["message"]
+    assert len(body["detail"]) < 2100, "what was sent is not sent back"
+
+
+def test_the_document_that_is_wrong_is_named(client: httpx.Client) -> None:
+    body = refusal(client.post("/api/jobs", json={**DOCUMENTS, "context": ["a", " "]}), 422)
+    assert body["errors"] == [
+        {
+            "field": "context.1",
+            "message": "Document 2 is empty. Pass the text that you want explained.",
+        }
+    ]
+    chat = {**CHAT, "messages": [{"role": "user"}]}
+    body = refusal(client.post("/api/jobs", json=chat), 422)
+    assert body["errors"][0]["field"] == "messages.0.content"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"output": NaN, "prompt": 1e999}',
+        b'{"prompt": "a. b.", "output": "\\ud800"}',
+        b'{"prompt": "a. b.", "output": "a", "model": "\\ud800"}',
+        b'{"prompt": "a. b.", "output": "a", "\\ud800": 1}',
+        b"[" * 100_000,
+        b'{"seed": ' + b"9" * 10_000 + b"}",
+    ],
+    ids=repr,
+)
+def test_broken_bodies_are_refused(client: httpx.Client, body: bytes) -> None:
+    answer = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
+    refusal(answer, 400 if answer.status_code == 400 else 422)
+
+
+def test_only_json_is_read(client: httpx.Client) -> None:
+    """A form of a foreign page can send text, and nothing else without asking."""
+    body = json.dumps(PLAIN).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        refusal(client.post("/api/jobs", content=body, headers={"content-type": kind}), 415)
+    refusal(client.post("/api/jobs", content=body), 415)
+    named = {"content-type": "Application/JSON; charset=utf-8"}
+    assert client.post("/api/jobs", content=body, headers=named).status_code == 202
+
+
+def test_large_requests_are_refused(client: httpx.Client) -> None:
+    large = b'{"prompt": "' + b"a" * 2_000_001 + b'"}'
+    headers = {"content-type": "application/json"}
+    body = refusal(client.post("/api/jobs", content=large, headers=headers), 413)
+    assert "2,000,000 bytes" in body["detail"]
+    pieces = (large[i : i + 50_000] for i in range(0, len(large), 50_000))
+    refusal(client.post("/api/jobs", content=pieces, headers=headers), 413)
+    huge = {**headers, "content-length": "9" * 30}
+    assert raw(client, "POST /api/jobs", {"host": "127.0.0.1", **huge}) in (400, 413)
+
+
+def test_what_only_the_model_knows_is_refused_by_the_job(tmp_path: Path) -> None:
+    with live(settings(tmp_path, features=30, budget=40, answer_tokens=20)) as (client, _):
+        tokens = finished(client, {**PLAIN, "features": "token", "prompt": "word " * 60})
+        assert (tokens["state"], tokens["field"]) == ("failed", "features")
+        budget = finished(client, {**PLAIN, "features": "word", "prompt": "A b c d e f g h. " * 2})
+        assert (budget["state"], budget["field"]) == ("failed", "budget")
+        assert "Set a budget up to that" in budget["error"]
+        answer = finished(client, {**PLAIN, "output": "x" * 200})
+        assert (answer["state"], answer["field"]) == ("failed", "output")
+        window = finished(client, {**PLAIN, "prompt": "It is. It " + "b" * 20_000})
+        assert (window["state"], window["field"]) == ("failed", "prompt")
+        assert "tiny can read 4,096 in all" in window["error"]
+        assert str(tiny_folder()) not in window["error"]
+        assert client.get("/api/explanations").json()["items"] == []
+
+
+def test_a_model_that_cannot_be_loaded_keeps_its_place_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "secret").mkdir()
+    models = {"broken": str(tmp_path / "secret")}
+    with live(settings(tmp_path / "h", models=models)) as (client, _):
+        state = finished(client, {**PLAIN, "model": "broken"})
+    assert (state["state"], state["field"]) == ("failed", "model")
+    assert state["error"] == "broken could not be loaded; the server's log says why."
+    assert "secret has no config.json" in capsys.readouterr().err
+
+
+def test_it_stops_when_the_time_is_up(tmp_path: Path) -> None:
+    with live(settings(tmp_path, seconds=1)) as (client, service):
+        service._loaded["tiny"] = Slow(0.2)
+        state = finished(client, MANY)
+    assert state["state"] == "failed"
+    assert "stopped after 1 seconds" in state["error"]
+
+
+def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> None:
+    client, _, _ = slow
+    first = client.post("/api/jobs", json=MANY).json()["id"]
+    until(lambda: client.get(f"/api/jobs/{first}").json()["state"] == "running")
+    names = [client.post("/api/jobs", json=PLAIN).json()["id"] for _ in range(2)]
+    answer = client.post("/api/jobs", json=PLAIN)
+    assert "2 explanations are waiting already" in refusal(answer, 429)["detail"]
+    assert answer.headers["retry-after"] == "5"
+    for name in (first, *names):
+        client.delete(f"/api/jobs/{name}")
+    assert wait(client, first)["state"] == "cancelled"
+    assert finished(client, PLAIN)["state"] == "done"
+
+
+# --- a job can be stopped, and the model is none the worse for it
+
+
+def test_a_cancelled_job_leaves_the_model_as_it_was(
+    slow: tuple[httpx.Client, Service, Slow],
+) -> None:
+    client, _, model = slow
+    file = "/api/explanations/{}/explanation.json"
+    before = client.get(file.format(finished(client, PLAIN)["id"])).json()
+    name = client.post("/api/jobs", json=MANY).json()["id"]
+    until(lambda: client.get(f"/api/jobs/{name}").json()["done"] > 0)
+    assert client.delete(f"/api/jobs/{name}").status_code == 200
+    assert wait(client, name)["error"] == "Cancelled."
+    passes = model.passes
+    time.sleep(3 * model.pause)
+    assert model.passes == passes, "nothing runs any more"
+    assert client.get(file.format(finished(client, PLAIN)["id"])).json() == before
+    assert len(client.get("/api/explanations").json()["items"]) == 2
+
+
+def test_a_job_dies_with_its_client(slow: tuple[httpx.Client, Service, Slow]) -> None:
+    client, service, model = slow
+    name = client.post("/api/jobs", json=MANY).json()["id"]
+    with client.stream("GET", f"/api/jobs/{name}/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("data: ")
+        until(lambda: service.jobs._jobs[name].done)
+    job = service.jobs._jobs[name]  # asking through the API would keep it alive
+    until(lambda: job.over, 5)
+    assert (job.state, job.error) == ("cancelled", "Nobody waited for it.")
+    assert job.done < job.total
+    passes = model.passes
+    time.sleep(3 * model.pause)
+    assert model.passes == passes
+
+
+def test_too_many_streams_are_refused(tmp_path: Path) -> None:
+    with live(settings(tmp_path, streams=1)) as (client, service):
+        service._loaded["tiny"] = Slow()
+        name = client.post("/api/jobs", json=MANY).json()["id"]
+        with client.stream("GET", f"/api/jobs/{name}/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            refusal(client.get(f"/api/jobs/{name}/events"), 429)
+
+
+# --- who may ask
+
+
+def test_foreign_names_are_refused(client: httpx.Client) -> None:
+    own = f"127.0.0.1:{client.base_url.port}"
+    for host in (own, "localhost", "localhost:99", "LOCALHOST.", "[::1]:80", "127.0.0.2"):
+        assert client.get("/api/config", headers={"host": host}).status_code == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost@evil", "a:b", ""):
+        for path in ("/", "/api/config", "/openapi.json"):
+            assert client.get(path, headers={"host": host}).status_code == 400, host
+    assert raw(client, "GET /api/config", {"host": own}) == 200
+    assert raw(client, "GET /api/config", {"host": own, "Host": "evil.example"}) == 400
+    assert raw(client, "GET /api/config", {}) == 400
+
+
+def test_an_operator_can_allow_a_name(tmp_path: Path) -> None:
+    with live(settings(tmp_path, allowed_hosts=("why.example",))) as (client, _):
+        assert client.get("/", headers={"host": "why.example:443"}).status_code == 200
+        refusal(client.get("/", headers={"host": "other.example"}), 400)
+
+
+def test_foreign_pages_change_nothing(client: httpx.Client, made: str) -> None:
+    own = str(client.base_url).rstrip("/")
+    foreign: list[dict[str, str]] = [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"origin": own.replace("http", "file")},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": own},
+    ]
+    for headers in foreign:
+        refusal(client.post("/api/jobs", json=PLAIN, headers=headers), 403)
+        refusal(client.delete(f"/api/explanations/{made}", headers=headers), 403)
+        refusal(client.delete(f"/api/jobs/{made}", headers=headers), 403)
+    assert client.get(f"/api/explanations/{made}").status_code == 200
+    mine = {"origin": own, "sec-fetch-site": "same-origin"}
+    assert client.post("/api/jobs", json=PLAIN, headers=mine).status_code == 202
+    for answer in (client.get("/api/config"), client.options("/api/jobs", headers=foreign[0])):
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_a_token_is_asked_for(tmp_path: Path) -> None:
+    token = "0123456789abcdef-_"
+    with live(settings(tmp_path, token=token)) as (client, _):
+        assert client.get("/api/config").status_code == 200
+        assert finished(client, PLAIN)["state"] == "done"
+        name = "0" * 32
+        wrong = ["", token, f"Basic {token}", f"Bearer {token}x", f"Bearer {token[:-1]}", "Bearer é"]
+        for given in wrong:
+            headers = {b"authorization": given.encode()}
+            for method, path in (
+                ("GET", "/api/config"),
+                ("POST", "/api/jobs"),
+                ("GET", f"/api/jobs/{name}/events"),
+                ("GET", "/api/explanations"),
+                ("GET", "/api/nothing"),
+                ("DELETE", f"/api/explanations/{name}"),
+            ):
+                answer = client.request(method, path, headers=headers)
+                refusal(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+        assert client.get("/", headers={"authorization": ""}).status_code == 200, "it holds no data"
+
+
+def test_no_token_no_other_machine(tmp_path: Path) -> None:
+    with pytest.raises(ropelime.InputError, match="a token is needed"):
+        settings(tmp_path, host="0.0.0.0")
+    with pytest.raises(ropelime.InputError, match="at least 16"):
+        settings(tmp_path, token="short")
+    with pytest.raises(ropelime.InputError, match="is no address"):
+        settings(tmp_path, host="no such host")
+    assert len(web_settings.make_token()) >= 32
+    assert [web_settings.is_loopback(h) for h in ("::1", "localhost", "0.0.0.0", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_two_models_need_two_names(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "same").mkdir(parents=True)
+    one, two = str(tmp_path / "a" / "same"), str(tmp_path / "b" / "same")
+    assert web_settings.labelled(["smollm2", one]) == {"smollm2": "smollm2", "same": one}
+    with pytest.raises(ropelime.InputError, match="Two models are called 'same'"):
+        web_settings.labelled([one, two])
+
+
+# --- the page
+
+
+def test_the_page_runs_nothing_but_its_own_files(client: httpx.Client) -> None:
+    for path in ("/", "/api.html", "/static/app.js", "/static/report.js", "/openapi.json", "/nothing"):
+        answer = client.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for path in ("/", "/api.html"):
+        page = client.get(path).text
+        assert "<script>" not in page
+        assert " style=" not in page
+        assert not re.findall(r"<[^>]* on\w+=", page)
+        assert "http" not in page.replace("http-equiv", ""), "nothing comes from elsewhere"
+    refusal(client.get("/docs"), 404)
+    refusal(client.get("/static/../app.py"), 404)
+    refusal(client.get("/static/%2e%2e/app.py"), 404)
+    refusal(client.put("/api/jobs"), 405)
+
+
+def test_the_component_is_that_of_the_report(client: httpx.Client, made: str) -> None:
+    report = client.get(f"/api/explanations/{made}/report.html").text
+    assert client.get("/static/report.js").text in report
+    assert client.get("/static/report.css").text in report
+
+
+def test_snippets_disturb_nothing() -> None:
+    assert snippet("a\n\n b\tc") == "a b c"
+    assert snippet("x\u202ey\u2066z\x1b[31m") == "x\ufffdy\ufffdz\ufffd[31m"
+    assert snippet("👩‍🚀 é") == "👩‍🚀 é"
+    assert len(snippet("word " * 1_000_000)) == 160

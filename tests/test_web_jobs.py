@@ -1,0 +1,168 @@
+"""The queue: in order, bounded, cancelled when nobody waits, and never stuck."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ropelime.errors import InputError
+from ropelime.web.jobs import Busy, Job, Jobs
+from web_server import until
+
+Make = Callable[..., Jobs[Any]]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[Jobs[Any]] = []
+
+    def new(work: Callable[[Job, Any], None], **options: Any) -> Jobs[Any]:
+        chosen = {"waiting": 4, "streams": 2, "patience": 30.0, "grace": 0.1, **options}
+        made.append(Jobs(work, **chosen))
+        return made[-1]
+
+    yield new
+    for jobs in made:
+        jobs.close()
+
+
+class Gate:
+    """Work that goes on step by step until it is let through."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.order: list[str] = []
+
+    def __call__(self, job: Job, request: str) -> None:
+        self.order.append(request)
+        while not self.open.wait(0.01):
+            job.report(1, 2)
+        job.report(2, 2)
+
+
+def test_jobs_are_done_in_order(make: Make) -> None:
+    gate = Gate()
+    jobs = make(gate)
+    asked = [jobs.submit(name) for name in "abc"]
+    until(lambda: asked[0].state == "running")
+    assert [jobs.ahead(job) for job in asked] == [0, 1, 2]
+    gate.open.set()
+    until(lambda: all(job.over for job in asked))
+    assert gate.order == ["a", "b", "c"]
+    assert [(job.state, job.done, job.total, job.error) for job in asked] == [("done", 2, 2, None)] * 3
+
+
+def test_a_full_queue_refuses_and_goes_on_when_there_is_room(make: Make) -> None:
+    gate = Gate()
+    jobs = make(gate, waiting=2)
+    running = jobs.submit("a")
+    until(lambda: running.state == "running")
+    waiting = [jobs.submit(name) for name in "bc"]
+    with pytest.raises(Busy, match="2 explanations are waiting already"):
+        jobs.submit("d")
+    jobs.cancel(waiting[0])
+    assert waiting[0].state == "cancelled"
+    last = jobs.submit("e")
+    gate.open.set()
+    until(lambda: last.over)
+    assert gate.order == ["a", "c", "e"]
+
+
+def test_a_running_job_is_cancelled(make: Make) -> None:
+    gate = Gate()
+    jobs = make(gate)
+    job, after = jobs.submit("a"), jobs.submit("b")
+    until(lambda: job.state == "running")
+    jobs.cancel(job)
+    until(lambda: job.over)
+    assert (job.state, job.error) == ("cancelled", "Cancelled.")
+    gate.open.set()
+    until(lambda: after.over)
+    jobs.cancel(after)
+    assert after.state == "done", "what is over stays as it is"
+
+
+def test_a_job_dies_with_its_stream(make: Make) -> None:
+    jobs = make(Gate(), patience=60.0, grace=0.05)
+    job = jobs.submit("a")
+    with jobs.watch(job):
+        time.sleep(0.2)
+        assert job.state == "running"
+    until(lambda: job.over)
+    assert (job.state, job.error) == ("cancelled", "Nobody waited for it.")
+
+
+def test_a_job_dies_when_nobody_asks_about_it(make: Make) -> None:
+    jobs = make(Gate(), patience=0.3)
+    asked, forgotten = jobs.submit("a"), jobs.submit("b")
+    for _ in range(6):
+        time.sleep(0.1)
+        assert jobs.find(asked.id) is asked
+    assert asked.state == "running"
+    until(lambda: asked.over and forgotten.over)
+    assert forgotten.state == "cancelled"
+
+
+def test_who_has_gone_leaves_the_queue_to_others(make: Make) -> None:
+    gate = Gate()
+    jobs = make(gate, waiting=1, patience=0.1)
+    running = jobs.submit("a")
+    until(lambda: running.state == "running")
+    with jobs.watch(running):
+        gone = jobs.submit("b")
+        time.sleep(0.2)
+        after = jobs.submit("c")
+        assert gone.state == "cancelled"
+        with jobs.watch(after):
+            gate.open.set()
+            until(lambda: after.over)
+    assert gate.order == ["a", "c"]
+
+
+def test_streams_are_bounded(make: Make) -> None:
+    jobs = make(Gate(), streams=1)
+    job = jobs.submit("a")
+    with jobs.watch(job), pytest.raises(Busy, match="1 progress streams"), jobs.watch(job):
+        pass
+    with jobs.watch(job):
+        assert job.watchers == 1
+
+
+def test_a_failure_says_why_and_the_queue_goes_on(
+    make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(job: Job, request: Exception | None) -> None:
+        if request:
+            raise request
+
+    jobs = make(work)
+    wrong = [jobs.submit(InputError("too long")), jobs.submit(MemoryError("secret")), jobs.submit(None)]
+    until(lambda: all(job.over for job in wrong))
+    assert [job.state for job in wrong] == ["failed", "failed", "done"]
+    assert wrong[0].error == "too long"
+    assert "secret" not in str(wrong[1].error)
+    assert "MemoryError: secret" in capsys.readouterr().err
+
+
+def test_finished_jobs_are_forgotten_in_time(make: Make) -> None:
+    jobs = make(lambda job, request: None, waiting=1000)
+    asked = [jobs.submit(None) for _ in range(300)]
+    until(lambda: all(job.over for job in asked))
+    last = jobs.submit(None)
+    assert jobs.find(asked[0].id) is None
+    assert jobs.find(asked[-1].id) is asked[-1]
+    assert jobs.find(last.id) is last
+
+
+def test_closing_stops_everything(make: Make) -> None:
+    jobs = make(Gate())
+    asked = [jobs.submit(name) for name in "ab"]
+    until(lambda: asked[0].state == "running")
+    jobs.close()
+    assert [job.state for job in asked] == ["cancelled", "cancelled"]
+    with pytest.raises(Busy, match="shutting down"):
+        jobs.submit("c")

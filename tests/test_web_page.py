@@ -1,0 +1,480 @@
+"""The page in a browser, used as a person would: paste, run, point, compare, download, come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import ropelime
+from ropelime import example
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.web.service import Service
+from toy import additive
+from web_server import DOCUMENTS, PLAIN, Slow, finished, live, settings, until
+
+Page = Any  # of Playwright, which may be missing
+Open = Callable[..., Page]
+
+TEXT = "Paris is the capital of France. It lies on the Seine. Berlin has many museums."
+ANSWER = "The capital is Paris. It has a river."
+HOSTILE = [
+    "<script>window.broken = 1</script>",
+    "</script><script>window.broken = 2</script>",
+    "</style><style>* { display: none }</style>",
+    '<img src=x onerror="window.broken = 3">',
+    '"><svg onload="window.broken = 4">',
+    "[link](javascript:window.broken=5) javascript:window.broken=6",
+    "{{constructor.constructor('window.broken=7')()}} ${window.broken=8}",
+    "right \u202e to left \u2066 and back \u2069 \u200b \ufeff",
+    "\x01\x1b[31m red \x7f",
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Service]]:
+    with live(settings(tmp_path_factory.mktemp("history"))) as (client, service):
+        for output in ("Paris.", "Berlin. It is large."):
+            assert finished(client, {**DOCUMENTS, "output": output})["state"] == "done"
+        yield str(client.base_url).rstrip("/"), service
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Open an address; nothing may go wrong in it, nor come from elsewhere."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def open_it(url: str, *, allow: str = "nothing at all", **options: Any) -> Page:
+        chosen: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}, **options}
+        context = browser.new_context(**chosen)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+
+        def say(text: str) -> None:
+            if allow not in text:
+                wrong.append(text)
+
+        page.on("pageerror", lambda error: say(str(error)))
+        page.on("console", lambda message: say(message.text))
+        page.on("dialog", lambda dialog: say("a dialog"))
+        base = url.split("/#")[0].split("/api")[0]
+        page.on("request", lambda r: None if r.url.startswith((base, "blob:")) else say(r.url))
+        page.goto(url)
+        page.wait_for_selector("main > section:visible")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def shades(page: Page, within: str = "body") -> list[str]:
+    """How strongly each part of the prompt is coloured."""
+    found: list[str] = page.evaluate(
+        """(within) => [...document.querySelectorAll(`${within} .rl-feature`)].map((f) =>
+            `${f.dataset.sign} ${f.style.getPropertyValue("--depth")}`)""",
+        within,
+    )
+    return found
+
+
+def settle(page: Page) -> None:
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+
+
+def done(page: Page) -> float:
+    return float(page.get_attribute("#bar", "value") or 0)
+
+
+def run(page: Page) -> None:
+    page.get_by_role("button", name="Explain", exact=True).click()
+    page.wait_for_selector("#mount .ropelime")
+
+
+def test_paste_run_and_point_at_a_sentence(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0])
+    page.get_by_label("Prompt", exact=True).fill(TEXT)
+    page.get_by_label("Answer", exact=True).fill(ANSWER)
+    page.get_by_label("Cut the prompt into").select_option(label="sentences")
+    page.get_by_label("Read it with").select_option("tiny")
+    run(page)
+    assert page.title() == f"{ANSWER} · RoPE-LIME"
+    assert "3 sentences · read with tiny" in page.inner_text("#meta")
+    whole = shades(page)
+    page.locator(".rl-sentence").nth(1).hover()
+    settle(page)
+    second = shades(page)
+    page.locator(".rl-sentence").nth(0).hover()
+    settle(page)
+    assert len({tuple(whole), tuple(second), tuple(shades(page))}) == 3
+    assert "The capital is Paris." in page.inner_text(".rl-shown")
+    kept = server[1].history.explanation(page.url.rsplit("/", 1)[1])
+    assert kept is not None
+    part = kept.for_output(22, 37)
+    depth = abs(part.weights) / abs(part.weights).max()
+    assert [float(s.split()[1]) for s in second] == pytest.approx(list(depth), abs=0.02)
+    page.get_by_role("link", name="warning").click()  # a link inside the component
+    assert "#/e/" in page.url, "is no way out of the page"
+
+
+def test_the_example_takes_one_click(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0])
+    page.get_by_role("button", name="Run the example").click()
+    page.wait_for_selector("#mount .ropelime")
+    assert example.ANSWER in page.inner_text(".rl-answer")
+    page.get_by_role("button", name="Change and run again").click()
+    assert page.get_by_label("Document 5", exact=True).input_value() == example.CONTEXT[4]
+    assert page.get_by_label("Question").input_value() == example.QUESTION
+    assert page.locator("#hello").is_hidden()
+
+
+def test_chat_and_files(server: tuple[str, Service], open_page: Open, tmp_path: Path) -> None:
+    page = open_page(server[0])
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who? Why?"}]
+    (tmp_path / "chat.json").write_text(json.dumps(chat), encoding="utf-8")
+    (tmp_path / "answer.txt").write_text("Nobody.\n", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("déjà".encode("latin-1"))
+    page.get_by_text("Chat", exact=True).click()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a JSON file").click()
+    chooser.value.set_files(tmp_path / "chat.json")
+    with page.expect_file_chooser() as chooser:
+        page.locator('[data-open="output"]').click()
+    chooser.value.set_files(tmp_path / "latin.txt")
+    page.wait_for_selector("#output-wrong")
+    assert "latin.txt is not UTF-8 text." in page.inner_text("#output-wrong")
+    with page.expect_file_chooser() as chooser:
+        page.locator('[data-open="output"]').click()
+    chooser.value.set_files(tmp_path / "answer.txt")
+    until(lambda: page.input_value("#output") == "Nobody.")
+    page.get_by_label("Cut the prompt into").select_option(label="messages")
+    run(page)
+    assert page.locator(".rl-label").all_inner_texts() == ["system", "user"]
+
+    page = open_page(server[0])
+    page.get_by_text("Documents", exact=True).click()
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text(f"This is {name}.", encoding="utf-8")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open text files").click()
+    chooser.value.set_files([tmp_path / "one.txt", tmp_path / "two.txt"])
+    page.wait_for_selector("#document-2")
+    assert page.get_by_label("Document 2", exact=True).input_value() == "This is two."
+    page.get_by_role("button", name="Remove document 1").click()
+    assert page.get_by_label("Document 1", exact=True).input_value() == "This is two."
+
+
+def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0], allow="status of 422")
+    go = page.get_by_role("button", name="Explain", exact=True)
+
+    def told(control: str) -> str:
+        page.wait_for_selector(f"{control}[aria-invalid]")
+        assert page.locator(f"{control}:focus").count() == 1
+        line = page.locator("#" + page.get_attribute(control, "aria-describedby"))
+        below = line.bounding_box()["y"] - page.locator(control).bounding_box()["y"]
+        assert below > 0
+        return str(line.inner_text())
+
+    go.click()
+    assert "The prompt is empty" in told("#prompt")
+    page.fill("#prompt", TEXT)
+    go.click()
+    assert "The answer is empty" in told("#output")
+    assert page.locator(".wrong").count() == 1
+    page.fill("#output", ANSWER)
+    page.get_by_text("More options").click()
+    for text, words in (("many", "A whole number"), ("99999", "at most 1,000")):
+        page.fill("#budget", text)
+        go.click()
+        page.locator("#budget-wrong", has_text=words).wait_for()
+        told("#budget")
+    page.get_by_text("Chat", exact=True).click()
+    page.fill("#messages", "[{]")
+    page.fill("#budget", "")
+    go.click()
+    assert "This is no JSON" in told("#messages")
+    page.get_by_text("Documents", exact=True).click()
+    page.fill("#document-1", "Just one sentence.")
+    go.click()
+    assert "at least two" in told("#features")
+
+
+def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: Open) -> None:
+    with live(settings(tmp_path, grace=0.3)) as (client, service):
+        model = Slow(0.05)
+        service._loaded["tiny"] = model
+        page = open_page(str(client.base_url))
+        page.fill("#prompt", "One is here. " * 40)
+        page.fill("#output", ANSWER)
+        page.select_option("#features", "word")
+        page.click("#run")
+        until(lambda: done(page) > 0.05)
+        assert page.inner_text("#stage") == "Reading masked prompts"
+        assert "%" in page.inner_text("#left")
+        page.get_by_role("link", name="History").click()
+        page.locator("#chip", has_text="Reading").click()
+        page.get_by_role("button", name="Cancel").click()
+        page.wait_for_selector("#progress", state="hidden")
+        assert page.locator("#alert").is_hidden()
+        page.click("#run")
+        until(lambda: done(page) > 0.05)
+        page.reload()  # soon enough, it goes on
+        until(lambda: done(page) > 0.15)
+        assert page.input_value("#output") == ANSWER
+        page.close()  # and a page that is gone takes its run with it
+        until(lambda: all(job.over for job in service.jobs._jobs.values()), 10)
+        assert {job.state for job in service.jobs._jobs.values()} == {"cancelled"}
+        assert service.history.page(10) == []
+
+
+def test_two_are_compared(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0])
+    page.get_by_role("link", name="History").click()
+    entries = page.locator(".entry")
+    entries.first.wait_for()
+    for text in ("Paris.", "Berlin. It is large."):
+        page.get_by_label(f"Compare: {text}", exact=True).check()
+    page.get_by_role("button", name="Compare the two that are ticked").click()
+    page.wait_for_selector(".side:nth-child(2) .ropelime")
+    answers = page.locator(".side .rl-answer-text").all_inner_texts()
+    assert answers == ["Paris.", "Berlin. It is large."]
+    assert "The answer differs; the prompt" in page.inner_text("#difference")
+    boxes = [page.locator(".side").nth(i).bounding_box() for i in range(2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
+    left, right = shades(page, ".side:nth-child(1)"), shades(page, ".side:nth-child(2)")
+    page.locator(".side:nth-child(2) .rl-sentence").nth(0).hover()
+    settle(page)
+    assert shades(page, ".side:nth-child(1)") == left, "each for itself"
+    assert shades(page, ".side:nth-child(2)") != right
+    page.select_option("#left-choice", page.input_value("#right-choice"))
+    page.get_by_text("are the same in both").wait_for()
+    page.get_by_role("link", name="History").click()
+    page.locator(".entry a").first.click()
+    page.wait_for_selector("#mount .ropelime")
+    page.get_by_role("link", name="Compare", exact=True).last.click()
+    page.get_by_text("Choose two explanations").wait_for()
+    assert page.locator(".side .ropelime").count() == 1
+
+
+def test_downloads(server: tuple[str, Service], open_page: Open, browser: Any, tmp_path: Path) -> None:
+    page = open_page(server[0] + "/#/history")
+    page.locator(".entry a").last.click()
+    page.wait_for_selector("#mount .ropelime")
+    name = page.url.rsplit("/", 1)[1]
+    for button, ending in (("Download JSON", "json"), ("Download HTML", "html")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=button).click()
+        assert download.value.suggested_filename == f"ropelime-{name[:8]}.{ending}"
+        download.value.save_as(tmp_path / f"e.{ending}")
+    assert ropelime.load(tmp_path / "e.json") == server[1].history.explanation(name)
+    report = browser.new_page()
+    report.goto((tmp_path / "e.html").as_uri())
+    assert "Paris." in report.inner_text(".rl-answer")
+    report.close()
+
+
+def test_the_history_survives(tmp_path: Path, open_page: Open) -> None:
+    with live(settings(tmp_path)) as (client, _):
+        page = open_page(str(client.base_url))
+        page.fill("#prompt", TEXT)
+        page.fill("#output", ANSWER)
+        run(page)
+        before = shades(page)
+        page.reload()
+        page.wait_for_selector("#mount .ropelime")
+        assert shades(page) == before
+    with live(settings(tmp_path)) as (client, _):
+        page = open_page(str(client.base_url) + "/#/history")
+        page.get_by_role("link", name=ANSWER).click()
+        page.wait_for_selector("#mount .ropelime")
+        assert shades(page) == before
+        page.go_back()
+        delete = page.get_by_role("button", name="Delete")
+        delete.click()
+        assert delete.inner_text() == "Delete for good?"
+        delete.click()
+        page.get_by_text("Nothing has been explained yet.").wait_for()
+        page.reload()
+        page.get_by_text("Nothing has been explained yet.").wait_for()
+
+
+def test_whatever_is_typed_is_text(tmp_path: Path, open_page: Open) -> None:
+    with live(settings(tmp_path)) as (client, _):
+        chat = [{"role": HOSTILE[3], "content": text} for text in HOSTILE]
+        requests: list[dict[str, Any]] = [
+            {"prompt": "\n\n".join(HOSTILE), "features": "paragraph"},
+            {"context": HOSTILE, "question": HOSTILE[0], "features": "document"},
+            {"messages": chat, "features": "message"},
+        ]
+        names = []
+        for asked in requests:
+            state = finished(client, {**asked, "output": " ".join(HOSTILE)})
+            assert state["state"] == "done", state
+            names.append(state["id"])
+        page = open_page(str(client.base_url) + "/#/history")
+        assert page.locator(".entry").count() == 3
+        for name in names:
+            page.goto(f"{client.base_url}/#/e/{name}")
+            page.wait_for_selector("#mount .ropelime")
+            for text in (HOSTILE[0], HOSTILE[3]):
+                assert text in page.inner_text(".rl-prompt")
+            page.get_by_role("button", name="Change and run again").click()
+            page.wait_for_selector("#explain:visible")
+            assert page.input_value("#output") == " ".join(HOSTILE)
+        page.goto(f"{client.base_url}/#/compare/{names[0]}/{names[1]}")
+        page.wait_for_selector(".side:nth-child(2) .ropelime")
+        for address in ("#/e/<img src=x onerror=window.broken=9>", "#/compare/%3Cscript%3E/x", "#/<b>"):
+            page = open_page(f"{client.base_url}/{address}", allow="status of 422")
+            page.locator("#lost").wait_for()
+        assert page.evaluate("window.broken") is None
+
+
+def test_a_line_of_a_megabyte(tmp_path: Path, open_page: Open) -> None:
+    line = "x" * 1_000_000
+    with live(settings(tmp_path)) as (client, service):
+        page = open_page(str(client.base_url), allow="status of 422")
+        page.fill("#prompt", line)
+        page.fill("#output", ANSWER)
+        page.click("#run")
+        words = "1,000,000 characters and this server takes at most 500,000"
+        page.locator("#prompt-wrong", has_text=words).wait_for()
+        wide = ropelime.explain(
+            f"{line} end",
+            line,
+            features="word",
+            surrogate=FunctionSurrogate(additive([[0.3], [0.1]]), "toy"),
+            target="nll",
+            kernel="uniform",
+            progress=False,
+        )
+        assert service.history.page(1) == []
+        state = finished(client, PLAIN)
+        row, asked = service.history.entry(state["id"]) or ({}, {})
+        service.history.add("f" * 32, {**row, "id": "f" * 32, "answer": line[:160]}, asked, wide)
+        page.goto(f"{client.base_url}/#/e/{'f' * 32}")
+        page.wait_for_selector("#mount .ropelime")
+        for address in (f"#/e/{'f' * 32}", "#/history", f"#/compare/{'f' * 32}/{state['id']}"):
+            page.goto(f"{client.base_url}/{address}")
+            page.wait_for_selector("main > section:visible")
+            settle(page)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 1280, "nothing sticks out"
+
+
+def test_a_server_that_asks_for_its_token(tmp_path: Path, open_page: Open) -> None:
+    token = "a token+of/mine?".replace(" ", "-") + "%23"
+    with live(settings(tmp_path, token=token)) as (client, _):
+        page = open_page(str(client.base_url), allow="status of 401")
+        page.get_by_label("Token").fill("a wrong one")
+        page.get_by_role("button", name="Enter").click()
+        page.locator("#token-wrong", has_text="The token is wrong.").wait_for()
+        page.get_by_label("Token").fill(token)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Which part").first.wait_for()
+        page.fill("#prompt", TEXT)
+        page.fill("#output", ANSWER)
+        run(page)
+        with page.expect_download():
+            page.get_by_role("button", name="Download JSON").click()
+        page.reload()
+        page.wait_for_selector("#mount .ropelime")
+        linked = open_page(f"{client.base_url}/#token={quote(token, safe='')}")
+        linked.get_by_role("heading", name="Which part").first.wait_for()
+        assert token not in linked.url
+
+
+def test_keys_are_enough(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0])
+
+    def tab_to(condition: str) -> None:
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate(f"document.activeElement.matches({json.dumps(condition)})"):
+                return
+        raise AssertionError(f"{condition} is not reached")
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "view"
+    tab_to("#kind-prompt")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    tab_to("#prompt")
+    page.keyboard.insert_text(TEXT)
+    tab_to("#output")
+    page.keyboard.insert_text(ANSWER)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#mount .ropelime")
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    tab_to(".rl-sentence")
+    settle(page)
+    assert "The capital is Paris." in page.inner_text(".rl-shown")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_anybody_out(
+    server: tuple[str, Service], open_page: Open, scheme: str, tmp_path: Path
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    url, service = server
+    names = [row["id"] for _, row in service.history.page(2)]
+
+    def serious(page: Page) -> list[str]:
+        found = axe.run(page).response["violations"]
+        return [
+            f"{v['id']}: {node['target']} {node.get('failureSummary', '')}"
+            for v in found
+            if v["impact"] in ("serious", "critical")
+            for node in v["nodes"]
+        ]
+
+    page = open_page(url, color_scheme=scheme, allow="status of 4")
+    assert serious(page) == []
+    page.get_by_text("Documents", exact=True).click()
+    page.get_by_text("More options").click()
+    page.click("#run")
+    page.wait_for_selector("[aria-invalid]")
+    assert serious(page) == []
+    page.get_by_text("Chat", exact=True).click()
+    page.evaluate("document.getElementById('progress').hidden = false")
+    page.evaluate("document.getElementById('enter').hidden = false")
+    assert serious(page) == []
+    for address in (f"#/e/{names[0]}", f"#/compare/{'/'.join(names)}", "#/compare", "#/history", "#/x"):
+        page.goto(f"{url}/{address}")
+        settle(page)
+        page.wait_for_load_state("networkidle")
+        assert serious(page) == [], address
+    page.goto(f"{url}/api.html")
+    page.wait_for_selector(".endpoint")
+    assert serious(page) == []
+
+
+def test_it_fits_a_phone(server: tuple[str, Service], open_page: Open) -> None:
+    url, service = server
+    names = [row["id"] for _, row in service.history.page(2)]
+    page = open_page(url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    for address in ("#/", f"#/e/{names[0]}", f"#/compare/{'/'.join(names)}", "#/history"):
+        page.goto(f"{url}/{address}")
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
+
+
+def test_the_embedded_model_once(tmp_path: Path, open_page: Open) -> None:
+    with live(settings(tmp_path, models={"smollm2": "smollm2"})) as (client, _):
+        page = open_page(str(client.base_url))
+        page.set_default_timeout(120_000)
+        page.get_by_role("button", name="Run the example").click()
+        page.wait_for_selector("#mount .ropelime")
+        assert "The town is famous for its blue pottery." in page.inner_text(".rl-lead")
