@@ -261,7 +261,7 @@ def test_large_requests_are_refused(client: httpx.Client) -> None:
 
 
 def test_what_only_the_model_knows_is_refused_by_the_job(tmp_path: Path) -> None:
-    with live(settings(tmp_path, features=30, budget=40, answer_tokens=20)) as (client, _):
+    with live(settings(tmp_path, features=30, budget=10, answer_tokens=20)) as (client, _):
         tokens = finished(client, {**PLAIN, "features": "token", "prompt": "word " * 60})
         assert (tokens["state"], tokens["field"]) == ("failed", "features")
         budget = finished(client, {**PLAIN, "features": "word", "prompt": "A b c d e f g h. " * 2})

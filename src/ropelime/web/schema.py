@@ -47,8 +47,10 @@ class ExplainRequest(BaseModel):
     output: str = Field(description="The answer to explain, as the model gave it.")
     features: Granularity = Field(default="sentence", description="How finely to cut the prompt.")
     model: str | None = Field(default=None, description="One of the server's models.")
-    preset: Literal["default", "paper"] = "default"
-    readings: Literal["exact", "cheap"] = "exact"
+    preset: Literal["evidence", "faithful", "paper"] = "evidence"
+    readings: Literal["exact", "cheap"] | None = Field(
+        default=None, description="How masked prompts are read; as the preset says if not given."
+    )
     budget: int | None = Field(default=None, ge=1, description="How many masked prompts to read.")
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the masks.")
 

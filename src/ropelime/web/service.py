@@ -200,6 +200,7 @@ class _LimitedScorer:
     def __init__(self, inner: Scorer, limits: Limits, job: Job) -> None:
         self.features = inner.features
         self.output_spans = inner.output_spans
+        self.looks_back, self.has_question = inner.looks_back, inner.has_question
         self._inner, self._limits, self._job = inner, limits, job
 
     def score(self, masks: Masks, **options: Any) -> Passes:
@@ -226,7 +227,7 @@ def _summary(
         "features": request.features,
         "count": len(explanation.features),
         "preset": request.preset,
-        "readings": request.readings,
+        "readings": explanation.config["readings"],
         "seconds": round(seconds, 2),
         "answer": snippet(explanation.output),
         "prompt": snippet(request.question or explanation.prompt.text),

@@ -14,8 +14,11 @@
   };
   const FITS = { document: "context", message: "messages" };
   const WORDS = {
-    preset: { default: "what measured best", paper: "as in the paper" },
-    readings: { exact: "exact", cheap: "cheap: faster, approximate" }
+    preset: {
+      evidence: "evidence: what a person would cite", faithful: "faithful: what foretells the answer",
+      paper: "as in the paper"
+    },
+    readings: { "": "as the preset says", exact: "exact", cheap: "cheap: faster, approximate" }
   };
   const $ = (id) => document.getElementById(id);
 
@@ -204,12 +207,12 @@
     $("output").value = request.output || "";
     turn(to);
     for (const id of ["features", "model", "preset", "readings"]) {
-      const known = Array.from($(id).options).some((option) => option.value === request[id]);
-      if (known) $(id).value = request[id];
+      const wanted = request[id] || (id === "readings" ? "" : null);
+      if (Array.from($(id).options).some((option) => option.value === wanted)) $(id).value = wanted;
     }
     $("budget").value = request.budget || "";
     $("seed").value = request.seed || 0;
-    $("more").open = Boolean(request.budget || request.seed) || request.preset === "paper" || request.readings === "cheap";
+    $("more").open = Boolean(request.budget || request.seed) || request.preset !== "evidence" || Boolean(request.readings);
     keep();
   }
 
@@ -232,7 +235,7 @@
         return null;
       }
     }
-    for (const id of ["features", "model", "preset", "readings"]) request[id] = $(id).value;
+    for (const id of ["features", "model", "preset", "readings"]) if ($(id).value) request[id] = $(id).value;
     for (const id of ["budget", "seed"]) {
       const text = $(id).value.trim();
       if (!text) continue;
@@ -472,7 +475,7 @@
     const facts = [
       `${summary.count.toLocaleString()} ${SIZES[summary.features]}`,
       `read with ${summary.model}`,
-      summary.preset === "default" ? "" : `preset ${summary.preset}`,
+      summary.preset === "evidence" ? "" : `preset ${summary.preset}`,
       summary.readings === "exact" ? "" : `${summary.readings} readings`,
       `in ${summary.seconds.toFixed(1)} s`
     ];
@@ -759,7 +762,7 @@
     options("features", config.features, SIZES);
     options("model", config.models);
     options("preset", config.presets, WORDS.preset);
-    options("readings", config.readings, WORDS.readings);
+    options("readings", ["", ...config.readings], WORDS.readings);
     $("features").value = "sentence";
     setDocuments([]);
     turn("prompt");
