@@ -162,7 +162,7 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
         (["--messages", "PROMPT"], "is no JSON"),
         (["--output", ""], "output is empty"),
-        (["--target", "kl"], "Use target='nll' or 'logit'"),
+        (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
     ],
 )
 def test_what_is_refused_exits_with_1(
