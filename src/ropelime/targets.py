@@ -117,7 +117,7 @@ class Evidence:
     name: ClassVar[str] = "evidence"
     needs_kl: ClassVar[bool] = True
     support: ClassVar[int] = -1
-    unit: ClassVar[str] = "times the mean shift per output token"
+    unit: ClassVar[str] = "mean shifts per output token"
 
     question: float = 1.0
     floor: float = 0.2
