@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, explain
+from ropelime.trust import Trust
 from ropelime.views.html import payload, static
 from test_html import HOSTILE, TWO, hostile
 from toy import COEF, additive, toy
@@ -86,10 +88,8 @@ def shades(page: Page) -> list[float]:
 
 def with_intervals() -> Explanation:
     e = toy(output=TWO, surrogate=additive(COEF[:, :2]))
-    object.__setattr__(e, "intervals", np.column_stack([e.weights - 0.25, e.weights + 0.25]))
-    object.__setattr__(e, "score_intervals", np.column_stack([e.scores / 2, e.scores * 1.5]))
-    object.__setattr__(e, "trust", {"value": 0.75, "text": "It held up."})
-    return e
+    ends = np.column_stack([e.weights - 0.25, e.weights + 0.25])
+    return replace(e, intervals=ends, trust=Trust(0.75, "It held up."))
 
 
 def test_it_shows_the_whole_answer_first(open_page: Open) -> None:
@@ -167,7 +167,7 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
     share = next(s for s in e.top() if s.index == 4)
     shown = page.inner_text(".rl-detail")
     assert f"{share.score:.0%}" in shown
-    assert "opposes the answer · rank 3 of 5" in shown
+    assert "opposes the answer · shared rank 2 of 5" in shown, "black has the same weight"
     assert "weight −0.5 nats · 90% interval −0.75 to −0.25" in shown
     assert "white" in shown
     page.wait_for_function(
@@ -177,12 +177,25 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
 
 def test_intervals_and_trust_are_drawn(open_page: Open) -> None:
     page = open_page(with_intervals())
-    assert page.locator(".rl-whisker:visible").count() == 4, "one feature has no share to speak of"
+    assert page.locator(".rl-whisker:visible").count() == 5
     assert "75%" in page.inner_text(".rl-trust")
     assert "It held up." in page.inner_text(".rl-trust")
     page.locator(".rl-sentence").first.hover()
     settle(page)
     assert page.locator(".rl-whisker:visible").count() == 0, "they are of the whole answer"
+
+
+def test_shared_places_are_seen_and_heard(open_page: Open) -> None:
+    page = open_page(with_intervals())
+    assert page.locator(".rl-row-rank").all_inner_texts() == ["1", "2=", "2=", "2=", "5"]
+    assert page.locator(".rl-row", has_text="white").locator(".rl-hidden").text_content() == (
+        ", shared rank 2, opposes, "
+    )
+    assert page.locator(".rl-feature").nth(4).get_attribute("data-rank") == "2="
+    page.locator(".rl-sentence").first.hover()
+    settle(page)
+    ranks = page.locator(".rl-row-rank").all_inner_texts()
+    assert ranks == ["1", "2", "3", "4", "5"], "a part of the answer has no intervals"
 
 
 def test_warnings_and_configuration_are_there_in_words(open_page: Open) -> None:
@@ -305,7 +318,7 @@ def test_a_phone(open_page: Open) -> None:
     page.locator(".rl-feature").nth(3).tap()
     settle(page)
     assert page.locator(".rl-detail").is_visible()
-    assert "rank 2 of 5" in page.inner_text(".rl-detail")
+    assert "shared rank 1 of 5" in page.inner_text(".rl-detail")
     box = page.locator(".rl-detail").bounding_box()
     assert box["y"] + box["height"] <= 741, "the figures stay in view"
     page.locator(".rl-sentence").first.tap()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 from ropelime import load
 from ropelime.cli import main, parser
+from ropelime.explain import PRESETS
 from ropelime.passes import Floats, Masks
 from ropelime.surrogate import FunctionSurrogate, models
 from toy import OUTPUT, PROMPT, additive
@@ -66,6 +68,15 @@ def test_help(command: str | None, capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert text.startswith("usage: ropelime")
     assert command not in ("explain", "models", None) or "examples:\n  ropelime" in text
+
+
+def test_help_says_what_each_preset_is_for(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for preset in PRESETS:
+        assert re.search(rf"\b{preset}( \(default\))?: ", text)
+    assert "by the preset if not given" in text
 
 
 def test_version(capsys: Capture) -> None:
@@ -162,7 +173,7 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
         (["--messages", "PROMPT"], "is no JSON"),
         (["--output", ""], "output is empty"),
-        (["--target", "kl"], "Use target='nll' or 'logit'"),
+        (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
     ],
 )
 def test_what_is_refused_exits_with_1(

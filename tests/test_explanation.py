@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,15 @@ from ropelime.attribution import Recipe
 from ropelime.explanation import Cost, build, from_dict, write_text
 from ropelime.features import split
 from ropelime.kernels import RopeRWMD
+from ropelime.passes import Asked
 from ropelime.prompt import from_text
 from toy import COEF, OUTPUT, additive, readings, toy
 
 TOY = toy(sampler="exhaustive")
 
 
-def full(tokens: int = 2) -> Explanation:
-    """An explanation with divergences and distances, as a real surrogate gives them."""
+def full(tokens: int = 2, target: str = "kl") -> Explanation:
+    """An explanation with divergences, distances and a question, as a real surrogate gives them."""
     rng = np.random.default_rng(0)
     masks = np.vstack([np.ones(3), np.zeros(3), ~np.eye(3, dtype=bool)])
     distance = np.array([0.0, np.nan, 1.5, 0.25, 2.0])
@@ -36,7 +39,10 @@ def full(tokens: int = 2) -> Explanation:
         rng.exponential(size=(5, tokens)) * (np.arange(5) > 0)[:, None],
         distances={RopeRWMD().space: distance},
     )
-    prompt, recipe = from_text("one two three"), Recipe.of("kl", "rope-rwmd", "wls")
+    nan = np.nan  # the last mask cut into the question
+    asked = Asked(np.array([[-1.0], [-3], [-2], [-1], [nan]]), np.array([[0.0], [2], [1], [0], [nan]]))
+    passes = replace(passes, asked=asked)
+    prompt, recipe = from_text("one two three"), Recipe.of(target, "rope-rwmd", "wls")
     return build(
         prompt, "ab", split(prompt, "word"), ((0, 1), (1, 2)), passes, recipe,
         {**recipe.describe(), "surrogate": {"name": "toy"}},
@@ -44,7 +50,7 @@ def full(tokens: int = 2) -> Explanation:
     )  # fmt: skip
 
 
-BOTH = [TOY, full()]
+BOTH = [TOY, full(), full(target="evidence")]
 
 
 @pytest.fixture(scope="module")
@@ -107,27 +113,143 @@ def test_a_span_outside_the_output(span: tuple[int, int]) -> None:
         TOY.for_output(*span)
 
 
-@pytest.mark.parametrize("e", BOTH, ids=["toy", "full"])
+@pytest.mark.parametrize("e", BOTH, ids=["toy", "full", "evidence"])
 def test_exact_round_trip(e: Explanation, tmp_path: Path) -> None:
     path = tmp_path / "why.json"
     e.save(path)
     again = load(path)
     assert again == e
     assert again.to_json() == e.to_json() == path.read_text(encoding="utf-8")
-    for name in ("scores", "weights", "token_weights"):
+    for name in ("scores", "weights", "token_weights", "intervals", "ranks", "score_intervals"):
         assert np.array_equal(getattr(again, name), getattr(e, name))
     assert np.array_equal(again.passes.logprob, e.passes.logprob)
+    assert (again.passes.asked is None) == (e.passes.asked is None)
+    if again.passes.asked is not None and e.passes.asked is not None:
+        assert np.array_equal(again.passes.asked.logprob, e.passes.asked.logprob, equal_nan=True)
+        assert np.array_equal(again.passes.asked.kl, e.passes.asked.kl, equal_nan=True)
+    assert again.trust == e.trust
+    assert again.top() == e.top()
     assert again.diagnostics == e.diagnostics
     assert again.prompt == e.prompt
     assert again.features == e.features
 
 
-@pytest.mark.parametrize("e", BOTH, ids=["toy", "full"])
+@pytest.mark.parametrize("e", BOTH, ids=["toy", "full", "evidence"])
 def test_a_loaded_explanation_explains_spans_as_the_first_one_does(
     e: Explanation, tmp_path: Path
 ) -> None:
     e.save(tmp_path / "why.json")
     assert load(tmp_path / "why.json").for_output(0, 1) == e.for_output(0, 1)
+
+
+def test_a_file_of_the_release_before_is_read(tmp_path: Path) -> None:
+    data = json.loads(TOY.to_json())
+    for key in ("intervals", "trust"):
+        del data[key]
+    for key in ("asked", "exact"):
+        del data["passes"][key]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    old = load(tmp_path / "old.json")
+    assert old.intervals is None
+    assert old.score_intervals is None
+    assert old.trust is None
+    assert old.passes.asked is None
+    assert old.passes.exact.all()
+    assert old.ranks.tolist() == [1, 4, 5, 2, 3]
+    assert old.top(1)[0].interval is None
+    assert np.array_equal(old.weights, TOY.weights)
+    assert old.for_output(0, 3).trust is not None, "a new fit has one"
+    old.save(tmp_path / "new.json")
+    assert load(tmp_path / "new.json") == old
+    assert "<html" in old.to_html()
+
+
+@pytest.mark.parametrize(
+    "trust", [{}, {"value": 2, "text": ""}, {"value": None, "text": ""}, {"value": 0.5, "text": 5}, []]
+)
+def test_damaged_trust(trust: Any) -> None:
+    with pytest.raises(InputError, match="is damaged"):
+        from_dict(json.loads(TOY.to_json()) | {"trust": trust})
+
+
+def test_damaged_intervals_and_questions() -> None:
+    data = json.loads(full(target="evidence").to_json())
+    with pytest.raises(InputError, match="intervals has the shape"):
+        from_dict(data | {"intervals": [[0.0, 1.0]]})
+    short = {**data["passes"]["asked"], "kl": data["passes"]["logprob"]}
+    with pytest.raises(InputError, match="asked kl has the shape"):
+        from_dict(data | {"passes": data["passes"] | {"asked": short}})
+
+
+def judged(weights: list[float], half: list[float]) -> Explanation:
+    """An explanation with the given weights and half widths."""
+    values = np.array(weights)
+    size = np.abs(values)
+    count = len(values)
+    prompt = from_text(" ".join("abcdefghij"[:count]))
+    scores = size / size.sum() if size.any() else np.full(count, 1 / count)
+    ends = values[:, None] + np.array(half)[:, None] * np.array([-1, 1])
+    return replace(
+        TOY,
+        prompt=prompt,
+        features=split(prompt, "word"),
+        weights=values,
+        scores=scores,
+        intervals=ends,
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "half", "ranks"),
+    [
+        ([3, 2, 1], [0, 0, 0], [1, 2, 3]),
+        ([3, 3, 1], [0, 0, 0], [1, 1, 3]),
+        ([-3, 3, 1], [0, 0, 0], [1, 1, 3]),
+        ([3, 2, 1], [0.8, 0.8, 0.8], [1, 1, 3]),  # 1.13 for a difference: from 3 and not from 2
+        ([3, 2, 1, 0], [0.8, 0.8, 0.8, 0.8], [1, 1, 3, 3]),
+        ([1, 2, 3], [0, 5, 0], [3, 1, 1]),  # from the first of a place, 2 is not far; 1 is
+        ([3, 2, 1], [9, 0, 0], [1, 1, 1]),
+        ([0, 0, 0], [0, 0, 0], [1, 1, 1]),
+    ],
+)
+def test_features_that_cannot_be_told_apart_share_a_place(
+    weights: list[float], half: list[float], ranks: list[int]
+) -> None:
+    e = judged(weights, half)
+    assert e.ranks.tolist() == ranks
+    assert [share.rank for share in e.top()] == sorted(ranks)
+    assert [share.interval for share in e.top()] == [
+        pytest.approx((weights[s.index] - half[s.index], weights[s.index] + half[s.index]))
+        for s in e.top()
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.floats(-9, 9), st.floats(0, 9)), min_size=2, max_size=10),
+)
+def test_places_and_intervals_of_shares(pairs: list[tuple[float, float]]) -> None:
+    weights, half = map(list, zip(*pairs, strict=True))
+    e = judged(weights, half)
+    places = [share.rank for share in e.top()]
+    assert places[0] == 1
+    for number, (above, place) in enumerate(itertools.pairwise(places), 2):
+        assert place in (above, number)
+    ends = e.score_intervals
+    assert ends is not None
+    assert np.all((ends >= 0) & (ends <= 1))
+    assert np.all(ends[:, 0] <= e.scores + 1e-12)
+    assert np.all(e.scores <= ends[:, 1] + 1e-12)
+    assert e.ranks.tolist() == judged([-w for w in weights], half).ranks.tolist()
+
+
+def test_the_interval_of_a_share_reaches_to_zero_where_the_sign_is_not_known() -> None:
+    ends = judged([3.0, -1.0], [1.0, 2.0]).score_intervals
+    assert ends is not None
+    assert ends.tolist() == [[0.5, 1.0], [0.0, 0.75]]
+    none = judged([0.0, 0.0], [0.0, 0.0]).score_intervals
+    assert none is not None
+    assert none.tolist() == [[0, 1], [0, 1]], "equal shares for want of anything else"
 
 
 def test_undefined_figures_survive(tmp_path: Path) -> None:
@@ -188,7 +310,7 @@ def paths(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at, *(path for key, value in inside for path in paths(value, (*at, key)))]
 
 
-DATA = json.loads(full().to_json())
+DATA = json.loads(full(target="evidence").to_json())
 RESULT = [path for path in paths(DATA) if path and path[0] not in ("format", "version", "config")]
 
 

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
+from ropelime.trust import Trust
 from ropelime.views.html import payload, report, static
 from ropelime.views.text import visible
 from toy import COEF, OUTPUT, PROMPT, additive, toy
@@ -69,21 +71,28 @@ def test_the_figures_are_those_of_the_explanation() -> None:
     assert np.allclose([f["weight"] for f in data["features"]], e.weights, rtol=1e-5, atol=1e-9)
     assert np.allclose(data["token_weights"], COEF, atol=1e-5)
     assert (data["unit"], data["mean"]) == ("nats", False)
-    assert data["features"][0]["interval"] is data["features"][0]["score_interval"] is None
-    assert data["trust"] is None
+    assert [f["rank"] for f in data["features"]] == ["1", "4", "5", "2", "3"]
+    assert e.intervals is not None
+    assert np.allclose([f["interval"] for f in data["features"]], e.intervals, atol=1e-5)
+    older = payload(replace(e, intervals=None, trust=None))
+    assert older["features"][0]["interval"] is older["features"][0]["score_interval"] is None
+    assert older["trust"] is None
+
+
+def test_places_that_are_shared_say_so() -> None:
+    e = toy()
+    wide = replace(e, intervals=np.column_stack([e.weights - 0.4, e.weights + 0.4]))
+    # 1.5 and 1.2 are nearer to each other than 0.4 times the root of two, and so are 0.5, 0.3 and 0.
+    assert [f["rank"] for f in payload(wide)["features"]] == ["1=", "3=", "3=", "1=", "3="]
 
 
 def test_intervals_and_trust_are_shown_where_an_explanation_has_them() -> None:
     e = toy()
-    for name, value in {
-        "intervals": np.column_stack([e.weights - 1, e.weights + 1]),
-        "score_intervals": np.column_stack([e.scores / 2, e.scores * 2]),
-        "trust": {"value": 0.75, "text": "It held up."},
-    }.items():
-        object.__setattr__(e, name, value)
-    data = payload(e)
+    ends = np.column_stack([e.weights - 1, e.weights + 1])
+    data = payload(replace(e, intervals=ends, trust=Trust(0.75, "It held up.")))
     assert data["features"][0]["interval"] == pytest.approx([0.5, 2.5])
-    assert data["features"][0]["score_interval"] == pytest.approx([3 / 14, 6 / 7], rel=1e-5)
+    # Weights of 1.5, 1.2, -0.5, -0.3 and 0 are 3.5 in all.
+    assert data["features"][0]["score_interval"] == pytest.approx([1 / 7, 5 / 7], rel=1e-5)
     assert data["trust"] == {"value": 0.75, "text": "It held up."}
     json.dumps(data, allow_nan=False)
 

@@ -19,18 +19,17 @@ def test_the_example_prints_what_it_says() -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, {})
-    # Shares move by a point or two with the chip's arithmetic; the ranking and the text do not.
-    assert _sentences(printed.getvalue()) == _sentences(shown)
-    for ours, theirs in zip(_shares(printed.getvalue()), _shares(shown), strict=True):
-        assert abs(ours - theirs) <= 10
+    # Shares move by a point or two with the chip's arithmetic, so that near ones may change places.
+    ours, theirs = _shares(printed.getvalue()), _shares(shown)
+    assert ours.keys() == theirs.keys()
+    for sentence, share in ours.items():
+        assert abs(share - theirs[sentence]) <= 10
 
 
-def _sentences(text: str) -> list[str]:
-    return [re.sub(r"^\d+% ", "", line) for line in text.strip().splitlines()]
-
-
-def _shares(text: str) -> list[int]:
-    return [int(share) for share in re.findall(r"^(\d+)%", text, re.MULTILINE)]
+def _shares(text: str) -> dict[str, int]:
+    return {
+        sentence: int(share) for share, sentence in re.findall(r"^(\d+)% (.+)$", text, re.MULTILINE)
+    }
 
 
 def test_the_table_is_what_the_results_say() -> None:

@@ -15,10 +15,14 @@ from ropelime.passes import Floats, Masks
 from ropelime.regression import (
     REGRESSORS,
     WLS,
+    BayesRidge,
     Fit,
     Lasso,
     LassoCV,
+    Regressor,
     Ridge,
+    _most_likely,
+    centred,
     resolve_regressor,
     weighted_r2,
 )
@@ -115,14 +119,76 @@ def test_a_reading_that_weighs_nothing_changes_nothing(name: str) -> None:
     assert not np.allclose(regressor.fit(masks, outlier, weights).coef, plain.coef, atol=0.1)
 
 
-@pytest.mark.parametrize("regressor", [WLS(), Ridge(), Lasso()], ids=lambda r: r.name)
-def test_many_targets_are_fitted_each_by_itself(regressor: WLS | Ridge | Lasso) -> None:
+@pytest.mark.parametrize("regressor", [WLS(), Ridge(), BayesRidge(), Lasso()], ids=lambda r: r.name)
+def test_many_targets_are_fitted_each_by_itself(regressor: Regressor) -> None:
     masks, targets, weights = problem(20, 5)
     together = regressor.fit(masks, targets, weights)
     for t in range(5):
         alone = regressor.fit(masks, targets[:, t], weights)
         assert np.allclose(together.coef[:, t], alone.coef, atol=1e-6)
         assert np.allclose(together.intercept[t], alone.intercept, atol=1e-6)
+
+
+def test_bayes_ridge_gives_back_an_additive_function() -> None:
+    masks, _, weights = problem(200, 1)
+    fit = BayesRidge().fit(masks, masks @ COEF + 3.0, weights)
+    assert np.allclose(fit.coef, COEF, atol=5e-3)
+    assert fit.intercept == pytest.approx(3.0, abs=5e-3)
+
+
+@pytest.mark.parametrize(("rounds", "most"), [(1, 0.1), (3, 0.5)])
+def test_bayes_ridge_shrinks_noise(rounds: int, most: float) -> None:
+    """The later rounds let it in again: they favour what the first one found, however small it was."""
+    kept = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        masks, targets = rng.random((40, 12)) < 0.5, rng.normal(size=40)
+        ours, plain = (r.fit(masks, targets, np.ones(40)).coef for r in (BayesRidge(rounds), WLS()))
+        kept.append(np.linalg.norm(ours) / np.linalg.norm(plain))
+    assert np.median(kept) < most
+
+
+def test_bayes_ridge_of_one_round_is_ridge_with_the_penalty_it_chose() -> None:
+    masks, targets, weights = problem(20, 1)
+    x, y = centred(masks, targets[:, 0], weights)
+    coef, penalty = _most_likely(x, y)
+    fit = BayesRidge(1).fit(masks, targets[:, 0], weights)
+    assert np.allclose(fit.coef, coef)
+    assert np.allclose(fit.coef, np.linalg.solve(x.T @ x + penalty * np.eye(4), x.T @ y))
+    plain = Ridge(penalty).fit(masks, targets[:, 0], weights / weights.mean())
+    assert np.allclose(fit.coef, plain.coef)
+    assert np.allclose(fit.intercept, plain.intercept)
+
+
+def test_bayes_ridge_takes_the_penalty_of_the_largest_marginal_likelihood() -> None:
+    masks, targets, weights = problem(20, 1, seed=2)
+    x, y = centred(masks, targets[:, 0], weights)
+    _, chosen = _most_likely(x, y)
+
+    def unlikely(penalty: float) -> float:  # normal targets, their scale at its best value
+        spread = np.eye(20) + x @ x.T / penalty
+        return float(19 * np.log(y @ np.linalg.solve(spread, y)) + np.linalg.slogdet(spread)[1])
+
+    assert unlikely(chosen) < min(unlikely(chosen * 1.5), unlikely(chosen / 1.5))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(REGRESSORS) - {"ridge"})
+)  # its penalty is against their size
+def test_equal_weights_of_any_size_are_no_weights(name: str) -> None:
+    masks, targets, _ = problem(20, 1)
+    ours, theirs = (
+        resolve_regressor(name).fit(masks, targets[:, 0], np.full(20, w)).coef for w in (1.0, 0.3)
+    )
+    assert np.allclose(ours, theirs, atol=1e-6)
+
+
+def test_bayes_ridge_with_more_features_than_readings() -> None:
+    rng = np.random.default_rng(0)
+    masks = rng.random((40, 120)) < 0.5
+    fit = BayesRidge().fit(masks, 3.0 * masks[:, 7] + 0.01 * rng.normal(size=40), np.ones(40))
+    assert int(np.abs(fit.coef).argmax()) == 7
+    assert np.isfinite(fit.coef).all()
 
 
 def test_lasso_cv_refuses_too_few_readings() -> None:
@@ -150,6 +216,8 @@ def test_weighted_r2() -> None:
         ("lasso-cv:1", "folds of lasso-cv must be a whole number of at least 2"),
         ("lasso-cv:2.5", "whole number"),
         ("wls:1", "takes no parameters"),
+        ("bayes-ridge:0", "rounds of bayes-ridge must be a whole number of at least 1"),
+        ("bayes-ridge:1.5", "whole number"),
     ],
 )
 def test_wrong_parameters(spec: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -18,6 +19,7 @@ from ropelime.samplers import (
     BestSparseK,
     Sample,
     SparseK,
+    _hadamard,
     resolve_sampler,
 )
 
@@ -56,7 +58,7 @@ def test_contract(spec: str, n: int, budget: int | None, seed: int) -> None:
     assert np.array_equal(sample.masks, again.masks)
 
 
-@pytest.mark.parametrize("spec", ["sparse-k", "bernoulli", "shapley"])
+@pytest.mark.parametrize("spec", ["sparse-k", "bernoulli", "hadamard", "shapley"])
 def test_another_seed_draws_other_masks(spec: str) -> None:
     assert as_set(draw(spec, 30, seed=0)) != as_set(draw(spec, 30, seed=1))
 
@@ -150,6 +152,32 @@ def test_bernoulli_keeps_a_share_of_p() -> None:
     assert abs(draw("bernoulli:500:0.3", 40).masks.mean() - 0.3) < 0.02
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 31, 33])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_whole_hadamard_matrix_is_balanced_in_every_feature_and_every_pair(n: int, seed: int) -> None:
+    size = 2 ** math.ceil(math.log2(n + 1))
+    rows = _hadamard(n, np.random.default_rng(seed))
+    for _ in range(2):  # the next matrix too
+        signs = 2 * np.array(list(itertools.islice(rows, size))).astype(int) - 1
+        assert not signs.sum(0).any(), "kept half the time"
+        assert np.array_equal(signs.T @ signs, size * np.eye(n)), "each pair agrees half the time"
+        assert len(np.unique(signs, axis=0)) == size
+
+
+def test_hadamard_goes_on_to_another_matrix_and_ends_with_the_masks() -> None:
+    assert len(draw("hadamard", 5, budget=20).masks) == 20, "a matrix for five features has eight rows"
+    every = draw("hadamard", 3)
+    assert (len(every.masks), every.asked) == (7, 64)
+    assert "7 distinct ones" in every.note
+    assert len(draw("hadamard:5", 40).masks) == 5
+
+
+def test_hadamard_of_very_many_features_is_not_made_whole() -> None:
+    masks = draw("hadamard", 50_000).masks  # the matrix would have 4 * 10^9 entries
+    assert masks.shape == (64, 50_000)
+    assert abs(masks.mean() - 0.5) < 0.01
+
+
 @settings(max_examples=10, deadline=None)
 @given(p=st.sampled_from([1e-12, 0.5, 1 - 1e-12]), n=st.integers(2, 30))
 def test_bernoulli_ends_where_hardly_any_mask_can_be_drawn(p: float, n: int) -> None:
@@ -202,6 +230,7 @@ def test_mixed_draws_each_part_and_takes_doubles_once() -> None:
         ("bernoulli:64:1", "between 0 and 1"),
         ("bernoulli:64:nan", "between 0 and 1"),
         ("shapley:0", "count of shapley"),
+        ("hadamard:0", "count of hadamard"),
         ("leave-one-out:3", "takes no parameters"),
         ("mixed:leave-one-out+loo", "Unknown sampler 'loo'"),
         ("mixed:3", "Unknown sampler '3'"),

@@ -64,7 +64,8 @@ def test_what_is_no_strategy_is_refused_with_the_known_names(resolver: Resolver,
     [
         (
             "rigde",
-            "Unknown regressor 'rigde'. Did you mean 'ridge'. Known: lasso, lasso-cv, ridge, wls",
+            "Unknown regressor 'rigde'. Did you mean 'ridge'. "
+            "Known: bayes-ridge, lasso, lasso-cv, ridge, wls",
         ),
         ("rigde:2", "Did you mean 'ridge'"),
         ("", "Unknown regressor ''"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError, ModelError
-from ropelime.passes import Floats
-from ropelime.targets import KL, NLL, TARGETS, Logit, Shift, SqrtKL, resolve_target
+from ropelime.passes import Asked, Floats
+from ropelime.targets import KL, NLL, TARGETS, Evidence, Logit, Shift, SqrtKL, resolve_target
 from toy import readings
 
 MASKS = [[1, 1], [1, 0], [0, 0]]
@@ -54,6 +55,43 @@ def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() ->
     tokens = Shift().token_values(passes)
     assert np.allclose(tokens, np.array([[0.0, 0.0], [1 + math.log(2), 2.0], [3.0, 0.0]]))
     assert np.allclose(Shift().values(passes), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
+
+
+def test_evidence_adds_the_shifts_of_answer_and_question_each_by_its_mean() -> None:
+    passes = readings(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
+    shift = Shift().values(passes)
+    alone = shift / shift[1:].mean()
+    assert np.allclose(Evidence().values(passes), alone), "nothing was asked"
+    question = Asked(log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), np.array([[0.0, 0], [1, 0], [0, 4]]))
+    both = replace(passes, asked=question)
+    moved = np.array([[0.0, 0.0], [1 + math.log(2), 0.0], [0.0, 2.0]]) @ np.array([1.0, 0.5]) / 1.5
+    assert np.allclose(Evidence().values(both), alone + moved / moved[1:].mean())
+    assert np.allclose(Evidence(0.5).values(both), alone + 0.5 * moved / moved[1:].mean())
+    assert np.allclose(Evidence(0).values(both), alone)
+    tokens = Evidence().token_values(both)
+    assert np.allclose(tokens, Shift().token_values(passes) / shift[1:].mean()), "without the question"
+
+
+def test_a_mask_that_cut_into_the_question_counts_as_nothing_moved() -> None:
+    passes = readings(MASKS, log([0.8], [0.4], [0.2]), kl=[[0], [1], [4]])
+    nan = np.nan
+    cut = replace(passes, asked=Asked(np.array([[-1.0], [nan], [-2]]), np.array([[0.0], [nan], [4]])))
+    left = replace(passes, asked=Asked(np.array([[-1.0], [-1], [-2]]), np.array([[0.0], [0], [4]])))
+    assert np.allclose(Evidence().values(cut), Evidence().values(left))
+    assert np.isfinite(Evidence().values(cut)).all()
+
+
+def test_evidence_where_nothing_moved_is_zero() -> None:
+    still = readings(MASKS, log([0.5], [0.5], [0.5]), kl=[[0], [0], [0]])
+    still = replace(still, asked=Asked(np.full((3, 2), -1.0), np.zeros((3, 2))))
+    assert not Evidence().values(still).any()
+    assert not Evidence().token_values(still).any()
+
+
+@pytest.mark.parametrize("spec", ["evidence:-1", "evidence:nan", "evidence:1:inf", "evidence:much"])
+def test_wrong_parameters_of_evidence(spec: str) -> None:
+    with pytest.raises(InputError, match="of evidence must be a number from 0 on"):
+        resolve_target(spec)
 
 
 def test_nll_is_the_drop_of_the_log_probability_in_nats() -> None:

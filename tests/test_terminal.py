@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from ropelime import Explanation
+from ropelime.trust import Trust
 from ropelime.views.terminal import show, to_svg
 from toy import additive, toy
 
@@ -37,7 +40,7 @@ def test_it_shows_the_prompt_the_answer_and_the_ranking() -> None:
     assert "yes it is" in text
     ranked = [line for line in text.splitlines() if "█" in line]
     assert [line.split()[-1] for line in ranked] == ["red", "black", "white"]
-    assert [line.split()[1] for line in ranked] == ["43%", "34%", "14%"]
+    assert [line.split()[:2] for line in ranked] == [["1", "43%"], ["2", "34%"], ["3", "14%"]]
     assert ["+█" in line for line in ranked] == [True, True, False]
     assert "function read 32 masked prompts" in text
     assert "R² 1.00" in text
@@ -56,7 +59,7 @@ def test_supporting_and_opposing_features_have_different_colours() -> None:
 
 
 def test_ranks_are_raised_where_there_is_no_colour() -> None:
-    assert "red¹ " in shown(toy())
+    assert "red¹ " in shown(toy(sampler="exhaustive"))
     assert "red " in shown(toy(), colour=True)
     assert "¹" not in shown(toy(), colour=True)
     assert "¹" not in shown(toy(surrogate=additive([0.0] * 5))), "nothing is ranked by no weight"
@@ -66,7 +69,7 @@ def test_ranks_are_raised_where_there_is_no_colour() -> None:
 def test_it_fits_the_width(width: int) -> None:
     text = shown(toy(), width=width)
     assert max(map(len, text.splitlines())) <= width
-    (longest,) = [line.count("█") for line in text.splitlines() if line.startswith("1 ")]
+    longest = max(line.count("█") for line in text.splitlines())
     assert longest == min(max(width // 4, 6), 30)
     assert text.count("red") == 2
 
@@ -81,10 +84,26 @@ def test_bars_are_in_proportion_to_an_eighth_and_never_empty() -> None:
 
 def test_intervals_and_trust_are_shown_where_they_are_known() -> None:
     e = toy()
-    object.__setattr__(e, "score_intervals", [(0.25, 0.75)] * 5)
-    object.__setattr__(e, "trust", {"value": 0.9, "text": "It held up."})
-    assert "1 43% 25% to 75% +█" in shown(e)
+    ends = np.column_stack([e.weights - 0.4, e.weights + 0.35])
+    e = replace(e, intervals=ends, trust=Trust(0.9, "It held up."))
+    assert "1= 43% 31% to 53% +█" in shown(e), "1.1 and 1.85 of 3.5"
     assert "trust 90% · It held up." in shown(e)
+
+
+def test_places_that_cannot_be_told_apart_are_shared() -> None:
+    e = toy(sampler="exhaustive")
+    e = replace(e, intervals=np.column_stack([e.weights - 0.4, e.weights + 0.4]))
+    text = shown(e)
+    ranked = [line for line in text.splitlines() if "█" in line]
+    assert [line.split()[0] for line in ranked] == ["1=", "1=", "3=", "3="]
+    assert "red¹⁼ green⁻³⁼ blue" in text
+    assert "black¹⁼ white⁻³⁼" in text
+
+
+def test_a_file_of_an_older_release_has_no_intervals_and_no_trust() -> None:
+    text = shown(replace(toy(), intervals=None, trust=None))
+    assert "1 43% +█" in text
+    assert "trust" not in text
 
 
 def test_warnings_are_shown() -> None:

@@ -32,6 +32,7 @@ def toy(prompt: str | None = PROMPT, output: str = OUTPUT, **options: Any) -> Ex
         "target": "nll",
         "kernel": "uniform",
         "regressor": "wls",
+        "readings": "exact",
         "progress": False,
     }
     return explain(prompt, output, **{**chosen, **options})

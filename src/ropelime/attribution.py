@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.certainty import certainty
+from ropelime.errors import InputError
 from ropelime.kernels import Kernel, resolve_kernel
 from ropelime.passes import Floats, Passes
 from ropelime.regression import Regressor, resolve_regressor, weighted_r2
@@ -72,6 +73,8 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
     """
     target = recipe.target
     near = recipe.kernel.weigh(passes)
+    if not (np.isfinite(near).all() and near.min() >= 0 and near.sum() > 0):
+        raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
     values = target.values(passes)
     fit = recipe.regressor.fit(passes.masks, values, near)
     each = np.zeros((len(fit.coef), 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from ropelime.regression import centred
 
 LEVEL = 0.90
 _Z = 1.645  # of a normal distribution, for that level
+_SAME = 1e-24  # targets with less than this in squares do not vary: only rounding is left of them
 # With as many readings as unknowns nothing is left over to judge by. Single removals were compared with
 # fits on many more masks: a weight is off by about half of itself, and by twice the median.
 _OWN_PART, _MEDIANS = 0.5, 2.0
@@ -25,7 +25,7 @@ class Certainty:
     Attributes:
         half: (n,) half the width of the 90 % interval of each weight, in its unit.
         foretold: Rank correlation of each reading with what the fit says about it when it is left out;
-            NaN where there are no more readings than unknowns.
+            NaN where too few readings are left over, or where they do not vary.
     """
 
     half: Floats
@@ -43,25 +43,29 @@ def certainty(masks: Masks, targets: Floats, weights: Floats, coef: Floats) -> C
     """
     size = np.abs(coef)
     rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
+    used = weights > 0  # a reading that weighs nothing tells nothing
+    masks, targets, weights = masks[used], targets[used], weights[used]
     count, n = masks.shape
     if count <= n + 2:
         return Certainty(rule, float("nan"))
+    from scipy.special import stdtrit
+
     x, y = centred(masks, targets, weights)
     gram = x.T @ x
-    inverse = np.linalg.inv(gram + _RIDGE * np.trace(gram) / n * np.eye(n) + 1e-12 * np.eye(n))
-    seen = np.einsum("ij,jk,ik->i", x, inverse, x)  # leverage
+    inverse = np.linalg.inv(gram + (_RIDGE * np.trace(gram) / n + 1e-12) * np.eye(n))
+    seen = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # leverage, with the intercept's
     left = y - x @ coef
-    freedom = max(1.0, count - 1 - float(np.trace(gram @ inverse)))
+    freedom = max(1.0, count - 1 - float(np.sum(gram * inverse)))  # the trace of their product
     noise = float(left @ left) / freedom
-    half = _Z * np.sqrt(noise * np.diag(inverse).clip(0))
-    return Certainty(half, _ranks(y, y - left / np.maximum(1 - seen - 1 / count, 0.05)))
+    # Student's quantile and not the normal one: often few readings are left over to judge by.
+    width = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    half = width * np.sqrt(noise * np.diag(inverse).clip(0))
+    return Certainty(half, _ranks(y, y - left / np.maximum(1 - seen, 0.05)))
 
 
-def _ranks(a: Floats, b: Floats) -> float:
+def _ranks(values: Floats, foretold: Floats) -> float:
     from scipy.stats import spearmanr
 
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
+    if values @ values <= _SAME or np.ptp(foretold) == 0:
         return float("nan")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return float(spearmanr(a, b).statistic)
+    return float(spearmanr(values, foretold).statistic)

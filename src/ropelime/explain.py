@@ -27,10 +27,10 @@ _CHEAP = (
     "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
     "ones had seen them. Masks that cut into the very end of the prompt were read exactly."
 )
-_NOT_CHEAP = "The surrogate has no cheap readings of this prompt: every masked prompt was read exactly."
+_NOT_CHEAP = "{} no cheap readings of this prompt: every masked prompt was read exactly."
 _QUESTION = (
-    "A feature counts for what it does to the answer and, as much, for what it does to the question "
-    "before it. For the answer alone: target='shift'."
+    "A feature counts for what it does to the answer and{} for what it does to the question before it. "
+    "For the answer alone: target='shift'."
 )
 READINGS = ("exact", "cheap")
 
@@ -128,12 +128,16 @@ def explain(
     model = resolve_surrogate(surrogate, say=None if progress is False else note)
     scorer = model.prepare(asked, features, answer, removal=removed)
     n = len(scorer.features)
-    cheap = (readings or PRESETS[preset].readings) == "cheap" and removed.how == "delete"
+    cheap = (readings or PRESETS[preset].readings) == "cheap"
     notes = [_CHEAP] if cheap else []
-    if cheap and readings is None and not scorer.looks_back:
-        cheap, notes = False, [_NOT_CHEAP]
+    if cheap and readings is None and removed.how != "delete":
+        cheap, notes = False, [_NOT_CHEAP.format(f"With removal={str(removed)!r} there are")]
+    elif cheap and readings is None and not scorer.looks_back:
+        cheap, notes = False, [_NOT_CHEAP.format("The surrogate has")]
     asked_too = recipe.target.reads_question and scorer.has_question
-    notes += [_QUESTION] * asked_too
+    if asked_too:
+        share = getattr(recipe.target, "question", 1.0)
+        notes.append(_QUESTION.format(", as much," if share == 1 else f", times {share:g},"))
 
     drawn = masker.sample(n, budget=budget, rng=np.random.default_rng(seed))
     masks = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])

@@ -116,7 +116,9 @@ class Explanation:
         if self.intervals is None:
             return None
         total = float(np.abs(self.weights).sum())
-        ends = np.abs(self.intervals) / (total if total > 0 else 1.0)
+        if total == 0:  # the shares are equal for want of anything else
+            return np.tile([0.0, 1.0], (len(self.weights), 1))
+        ends = np.abs(self.intervals) / total
         low = np.where(np.prod(np.sign(self.intervals), 1) > 0, ends.min(1), 0.0)
         return np.stack([low, np.minimum(ends.max(1), 1.0)], 1)
 
@@ -429,6 +431,12 @@ def _finite(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _trust(value: float, text: str) -> Trust:
+    if not (0 <= value <= 1 and isinstance(text, str)):
+        raise ValueError(f"trust has the value {value!r} and the text {text!r}")
+    return Trust(value, text)
+
+
 def _read(data: Mapping[str, Any]) -> Explanation:
     read, diagnostics = data["passes"], data["diagnostics"]
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
@@ -465,7 +473,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
         intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
-        trust=None if (trust := data.get("trust")) is None else Trust(**trust),
+        trust=None if (trust := data.get("trust")) is None else _trust(**trust),
     )
     n, tokens = len(explanation.features), len(explanation.output_spans)
     shapes = {

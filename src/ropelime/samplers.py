@@ -373,13 +373,19 @@ def _bernoulli(n: int, p: float, count: int, rng: np.random.Generator) -> Iterat
 
 
 def _hadamard(n: int, rng: np.random.Generator) -> Iterator[Masks]:
-    from scipy.linalg import hadamard
+    """Rows of Sylvester's matrix, one by one: whole, it would be larger than all masks together.
 
-    matrix = hadamard(2 ** math.ceil(math.log2(n + 1)))[:, 1:] > 0  # the first column is constant
+    Its entry in row i and column j is negative where i and j have an odd number of bits in common.
+    """
+    size = 2 ** n.bit_length()
     while True:
-        columns = rng.permutation(matrix.shape[1])[:n]
+        columns = 1 + rng.permutation(size - 1)[:n]  # the first column is constant
         flipped = rng.random(n) < 0.5
-        yield from rng.permutation(matrix[:, columns] ^ flipped)
+        for row in rng.permutation(size):
+            bits = row & columns
+            for half in (32, 16, 8, 4, 2, 1):
+                bits = bits ^ (bits >> half)
+            yield (bits & 1 == 0) ^ flipped
 
 
 def _shapley(n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ropelime.errors import ModelError
+from ropelime.errors import InputError, ModelError
 from ropelime.passes import Floats, Passes
 from ropelime.strategies import resolve
 
@@ -16,9 +17,13 @@ class Target(Protocol):
     """Turns readings into regression targets."""
 
     needs_kl: ClassVar[bool]
-    reads_question: ClassVar[bool]
     support: ClassVar[int]
     unit: ClassVar[str]
+
+    @property
+    def reads_question(self) -> bool:
+        """Whether readings of the question are used, where there is one."""
+        ...
 
     def values(self, passes: Passes) -> Floats:
         """(N,) one value for each mask; the unmasked prompt (row 0) has zero."""
@@ -111,19 +116,29 @@ class Evidence:
 
     name: ClassVar[str] = "evidence"
     needs_kl: ClassVar[bool] = True
-    reads_question: ClassVar[bool] = True
     support: ClassVar[int] = -1
-    unit: ClassVar[str] = "times the mean shift per output token"
+    unit: ClassVar[str] = "mean shifts per output token"
 
     question: float = 1.0
     floor: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("question", "floor"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not 0 <= value < math.inf:
+                raise InputError(f"{name} of evidence must be a number from 0 on, not {value!r}.")
+
+    @property
+    def reads_question(self) -> bool:
+        """Not where it counts for nothing."""
+        return self.question > 0
 
     def values(self, passes: Passes) -> Floats:
         """Both shifts, each in units of its mean over the masks."""
         shift = Shift(self.floor).values(passes)
         found = shift / _mean(shift)
         asked = passes.asked
-        if asked is None or not self.question:
+        if asked is None or not self.reads_question:
             return np.asarray(found)
         sure = np.exp(asked.logprob[0]) + self.floor
         moved = _shift(asked.logprob, np.maximum(asked.kl, 0.0)) @ (sure / sure.sum())

@@ -11,7 +11,7 @@ from ropelime.attribution import Attribution
 from ropelime.passes import Passes
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
-# the logarithm of its share and how much less likely the answer is without it (docs/budget.md).
+# the logarithm of its share and how much less likely the answer is without it (docs/reading.md).
 _FIRST, _SHARE, _DROP = 2.92, 1.30, 1.15
 # Fitted there too: the rank correlation with unseen readings, against that with left-out ones.
 _BASE, _LOG_SHARE, _FORETOLD = 0.48, 0.09, 0.53
@@ -40,7 +40,7 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
     """
     top = int(np.argmax(fitted.scores))
     share = max(float(fitted.scores[top]), 1e-9)
-    if math.isnan(fitted.foretold):
+    if (passes.masks.sum(1) >= passes.masks.shape[1] - 1).all():
         without = ~passes.masks[:, top]
         drop = 0.0
         if without.any():
@@ -48,7 +48,9 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
             drop = float(np.tanh(lost.mean()))
         value = 1 / (1 + math.exp(-(_FIRST + _SHARE * math.log(share) + _DROP * drop)))
         return Trust(value, _words(value, "the first part is evidence for the answer"))
-    value = float(np.clip(_BASE + _LOG_SHARE * math.log(share) + _FORETOLD * fitted.foretold, 0, 1))
+    # What could not be tried on left-out readings is not claimed.
+    foretold = 0.0 if math.isnan(fitted.foretold) else fitted.foretold
+    value = float(np.clip(_BASE + _LOG_SHARE * math.log(share) + _FORETOLD * foretold, 0, 1))
     return Trust(value, _words(value, "the weights foretell what removing parts does"))
 
 

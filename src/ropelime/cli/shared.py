@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ropelime.explain import PRESETS
 from ropelime.explanation import Explanation, write_text
 from ropelime.features import GRANULARITIES
 from ropelime.kernels import KERNELS
@@ -28,7 +27,11 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--device", help="cpu, cuda or mps; the best that is there if not given")
     group.add_argument("--dtype", help="float32, bfloat16 or float16")
-    group.add_argument("--preset", default="evidence", help=f"one of {', '.join(PRESETS)}")
+    group.add_argument(
+        "--preset", default="evidence", metavar="NAME",
+        help="evidence (default): what a person would cite for the answer; faithful: what foretells "
+        "how likely it is when parts are removed; paper: the paper's method",
+    )  # fmt: skip
     for name, known in (
         ("sampler", SAMPLERS),
         ("target", TARGETS),
@@ -37,7 +40,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     ):
         group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
     group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
-    group.add_argument("--readings", help="exact, or cheap: fewer tokens, approximate (by the preset)")
+    group.add_argument(
+        "--readings", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
+    )
     group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 

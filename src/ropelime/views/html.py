@@ -16,7 +16,7 @@ import numpy as np
 
 from ropelime.explanation import Explanation
 from ropelime.views.text import visible
-from ropelime.views.uncertainty import uncertainty
+from ropelime.views.uncertainty import places, uncertainty
 
 _DIGITS = 6  # significant ones of a figure in the data: more than a page can show
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be dragged
@@ -160,13 +160,14 @@ def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _features(e: Explanation) -> list[dict[str, Any]]:
-    known = uncertainty(e)
+    known, place = uncertainty(e), places(e)
     return [
         {
             "score": _figure(e.scores[i]),
             "weight": _figure(e.weights[i]),
             "interval": _interval(known.weights, i),
             "score_interval": _interval(known.scores, i),
+            "rank": place[i],
         }
         for i in range(len(e.features))
     ]

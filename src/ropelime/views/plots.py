@@ -72,7 +72,7 @@ def ranked(e: Explanation, *, top: int = 10) -> Any:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(
-            f"weight, {e.config.get('unit', '')}" + (" (90% interval)" * (intervals is not None))
+            f"weight, {e.config.get('unit', '')}" + ("\n(90% interval)" * (intervals is not None))
         )
         return figure
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ropelime.explanation import Explanation
 from ropelime.views.text import plain
-from ropelime.views.uncertainty import uncertainty
+from ropelime.views.uncertainty import places, uncertainty
 
 # Blue supports and orange opposes: these two stay apart for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
@@ -25,7 +25,7 @@ _BARS = ("#3c8cdc", "#e07b20")  # to be seen on black and on white
 _SHADE_FROM = 0.15  # of the largest weight: smaller ones are left plain
 _BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_RAISED = str.maketrans("-=0123456789", "⁻⁼⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
@@ -90,17 +90,18 @@ def _answer(explanation: Explanation) -> Text:
 
 
 def _prompt(explanation: Explanation, marked: int) -> Text:
-    """The prompt with shades; the first ``marked`` features carry their rank."""
+    """The prompt with shades; the first ``marked`` features carry their place."""
     text = Text()
     source, at = explanation.prompt.text, 0
     largest = float(abs(explanation.weights).max()) or 1.0
-    ranks = {share.index: rank for rank, share in enumerate(explanation.top(marked), 1)}
+    place = places(explanation)
+    first = {share.index for share in explanation.top(marked)}
     for i, (feature, weight) in enumerate(zip(explanation.features, explanation.weights, strict=True)):
         text.append(plain(source[at : feature.start]), style="dim")
         body = feature.text.rstrip()
         text.append(plain(body), style=_style(float(weight) / largest))
-        if i in ranks and weight:
-            text.append(f"{'-' if weight < 0 else ''}{ranks[i]}".translate(_RAISED))
+        if i in first and weight:
+            text.append(f"{'-' if weight < 0 else ''}{place[i]}".translate(_RAISED))
         text.append(plain(feature.text[len(body) :]))
         at = feature.end
     text.append(plain(source[at:]), style="dim")
@@ -109,13 +110,13 @@ def _prompt(explanation: Explanation, marked: int) -> Text:
 
 def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
-    intervals = uncertainty(explanation).scores
-    for justify in ("right", "right", *(("left",) if intervals is not None else ()), "left"):
+    intervals, place = uncertainty(explanation).scores, places(explanation)
+    for justify in ("left", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     largest = float(explanation.scores.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
-    for rank, share in enumerate(explanation.top(top), 1):
+    for share in explanation.top(top):
         sign = "+" if share.weight >= 0 else "-"
         bar = sign + _bar(longest * share.score / largest)
         between: tuple[str, ...] = ()
@@ -123,7 +124,7 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
             low, high = intervals[share.index]
             between = (f"{low:.0%} to {high:.0%}",)
         table.add_row(
-            f"{rank}",
+            place[share.index],
             f"{share.score:.0%}",
             *between,
             Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),

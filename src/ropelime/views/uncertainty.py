@@ -1,7 +1,8 @@
-"""How sure an explanation is of its figures, where it says so: the one place that reads it."""
+"""How sure an explanation is of its figures: the one place that reads it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,3 +28,10 @@ def uncertainty(e: Explanation) -> Uncertainty:
     """What the explanation knows about its own figures."""
     trust = None if e.trust is None else asdict(e.trust)
     return Uncertainty(e.intervals, e.score_intervals, trust)
+
+
+def places(e: Explanation) -> list[str]:
+    """The place of each feature in the ranking, as "2", or as "2=" where others share it."""
+    ranks = e.ranks.tolist()
+    held = Counter(ranks)
+    return [f"{rank}=" if held[rank] > 1 else f"{rank}" for rank in ranks]

@@ -118,15 +118,19 @@
       }
     }
 
-    function ranked(weights, scores) {
+    /* Places that features share are told by the page's data only: a part of the answer has no intervals. */
+    function ranked(weights, scores, places) {
       const order = Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
       const rank = new Array(n);
       order.forEach((i, place) => (rank[i] = place + 1));
       const largest = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
-      return { weights, scores, order, rank, largest };
+      return { weights, scores, order, rank, largest, place: places || rank.map(String) };
     }
 
-    const whole = ranked(features.map((f) => f.weight), features.map((f) => f.score));
+    const whole = ranked(
+      features.map((f) => f.weight), features.map((f) => f.score), features.map((f) => f.rank)
+    );
+    const spoken = (place) => (place.endsWith("=") ? `shared rank ${place.slice(0, -1)}` : `rank ${place}`);
 
     function ofTokens(first, last) {
       const weights = new Float64Array(n);
@@ -415,7 +419,7 @@
         const marked = marks[i] && view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
         for (const span of pieces[i]) {
           shade(span, depth);
-          set(span, "data-rank", marked ? String(view.rank[i]) : null);
+          set(span, "data-rank", marked ? view.place[i] : null);
         }
       }
       ticks.forEach((tick, place) => {
@@ -483,7 +487,7 @@
       if (part === null && shares) lines.push(`share ${percent(shares[0])} to ${percent(shares[1])}`);
       return {
         share: percent(view.scores[i]),
-        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 rank ${view.rank[i]} of ${n.toLocaleString("en")}`,
+        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`,
         lines
       };
     }
@@ -515,10 +519,10 @@
         const sign = weight < 0 ? "opposes" : "supports";
         at.button.dataset.feature = i;
         at.button.dataset.sign = sign;
-        at.rank.textContent = place + 1;
+        at.rank.textContent = view.place[i];
         at.share.textContent = percent(view.scores[i]);
         at.sign.textContent = weight === 0 ? "" : weight < 0 ? "\u2212" : "+";
-        at.says.textContent = weight === 0 ? ", no weight, " : `, ${sign}, `;
+        at.says.textContent = `, ${spoken(view.place[i])}, ${weight === 0 ? "no weight" : sign}, `;
         at.words.textContent = cut(texts[i], CUT);
         at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
         const known = part === null && features[i].score_interval;
