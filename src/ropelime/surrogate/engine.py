@@ -147,7 +147,7 @@ class Engine:
 
     def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
         model, chunk = self._model, packed.chunk
-        device = model.get_input_embeddings().weight.device
+        device = input_device(model)
         with _only(model, chunk.outputs), hidden_states(model, hidden) as states:
             logits = model(
                 input_ids=torch.as_tensor(chunk.ids, device=device)[None],
@@ -179,7 +179,7 @@ class Engine:
     ) -> tuple[int, str]:
         """One row after the other, as the model itself would run it; nothing is shared."""
         model = self._model
-        device = model.get_input_embeddings().weight.device
+        device = input_device(model)
         total, done = sum(row.length for row in rows), 0
         path: Any = None
         for row in rows:
@@ -226,7 +226,7 @@ class Budget:
 
     def __init__(self, model: Any, tokens: int | None) -> None:
         """Start with what was asked for, or with what the device is known to bear."""
-        self._device = model.get_input_embeddings().weight.device
+        self._device = input_device(model)
         cuda = self._device.type == "cuda"
         self.tokens = tokens or (_FIRST_TOKENS if cuda else _CPU_TOKENS)
         self._measure = cuda and tokens is None
@@ -316,6 +316,14 @@ def _keys(cache: Any, layer: int, name: str) -> torch.Tensor:
         )
     found: torch.Tensor = layers[layer].keys[0].transpose(0, 1)
     return found
+
+
+def input_device(model: Any) -> torch.device:
+    """Where a model takes its tokens; offloaded weights are nowhere until they are used."""
+    embedding = model.get_input_embeddings()
+    hook = getattr(embedding, "_hf_hook", None)  # accelerate's
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(embedding.weight.device if runs_on is None else runs_on)
 
 
 def long_from(model: Any) -> float:
