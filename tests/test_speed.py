@@ -446,6 +446,28 @@ class TestPage:
         assert "| GPU: seconds of the loop over ours | ≥ 10 × | 1.50 × | missed |" in text
         assert text.index("### A chip, 2 of 2 cores") < text.index("### A card")
 
+    @pytest.mark.parametrize(
+        ("name", "target"),
+        [
+            ("qwen3-8b", "| GPU: floor / seconds, shape of Qwen3-8B | ≥ 50% | 80.0% | reached |"),
+            (
+                "smollm2-135m",
+                "| GPU: seconds of the loop over ours, shape of the embedded model | ≥ 10 × | 12.00 × |",
+            ),
+        ],
+    )
+    def test_targets_of_shapes(self, tmp_path: Path, name: str, target: str) -> None:
+        header = {**self.header, "kind": "shape", "methods": [names.OURS, names.LOOP]}
+        header |= {"features": 40, "feature-tokens": 33}
+        header["surrogate"] = {**self.header["surrogate"], "device": "cuda", "name": f"{name}, random"}
+        rows = [
+            {"example": "one", "method": method, **self.figures(seconds)}
+            for method, seconds in ((names.OURS, 2.0), (names.LOOP, 24.0))
+        ]
+        file = tmp_path / "speed-cuda.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n")
+        assert target in report.write([file], tmp_path)[0].read_text(encoding="utf-8")
+
     def test_the_shape_and_the_start(self, tmp_path: Path) -> None:
         shape = {**self.header, "kind": "shape", "methods": [names.OURS, names.COMPILED, names.LOOP]}
         shape |= {"features": 40, "feature-tokens": 33}

@@ -149,7 +149,6 @@ class Hardware:
         """How many bytes more than at the beginning were in use at the worst moment."""
         gc.collect()
         if self.kind == "cuda":
-            torch.cuda.empty_cache()
             before = torch.cuda.memory_allocated(self._device)
             torch.cuda.reset_peak_memory_stats(self._device)
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before
