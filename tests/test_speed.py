@@ -452,7 +452,7 @@ class TestPage:
             ("qwen3-8b", "| GPU: floor / seconds, shape of Qwen3-8B | ≥ 50% | 80.0% | reached |"),
             (
                 "smollm2-135m",
-                "| GPU: seconds of the loop over ours, shape of the embedded model | ≥ 10 × | 12.00 × |",
+                "| GPU: seconds of the loop over ours, shape of the embedded model | ≥ 10 × | 12.00 ×",
             ),
         ],
     )
