@@ -440,6 +440,14 @@ class TestPage:
         assert f"No results were given. This makes them: `{summary.COMMANDS['start']}`" in text
         assert "rate was 1 Tflop/s" in text
 
+    def test_a_task_that_is_not_measured_yet(self, tmp_path: Path) -> None:
+        path = self.contest(tmp_path)
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[: 1 + len(names.CONTENDERS)]))
+        text = report.write([path], tmp_path / "docs")[0].read_text(encoding="utf-8")
+        assert "**leave-one-out**\n\nNot measured yet." in text
+        assert "| CPU: seconds of Captum FeatureAblation over ours | ≥ 3 × | – | not run |" in text
+
     def test_a_gpu_has_its_own_targets(self, tmp_path: Path) -> None:
         files = [self.contest(tmp_path, gpu=True), self.contest(tmp_path)]
         text = report.write(files, tmp_path / "docs")[0].read_text(encoding="utf-8")
