@@ -19,6 +19,7 @@ from ropelime import prompt as prompts
 from ropelime.passes import Masks, Passes
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal
+from ropelime.surrogate.engine import Budget
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.rows import Row, Sequences
 
@@ -138,6 +139,34 @@ def test_running_out_of_memory_makes_chunks_smaller(tiny: Make, cheap: bool) -> 
     space = RopeSpace(space="hidden")
     np.testing.assert_allclose(small.distances[space], plain.distances[space], atol=1e-4)
     assert small.scored == plain.scored
+
+
+def test_what_a_failed_run_took_is_free_before_the_next(
+    tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surrogate, made = tiny("llama"), weakref.WeakSet[Any]()
+    alive: list[int] = []
+    shrink = Budget.shrink
+
+    def compute(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        states = arguments[0] if arguments else keywords["hidden_states"]
+        held = states * 2  # a local variable, as the layers of a model have many
+        made.add(held)
+        if held.shape[1] > 300:
+            raise RuntimeError("CUDA out of memory.")
+
+    def count(self: Budget, name: str, error: BaseException) -> str:
+        alive.append(len(made))
+        return shrink(self, name, error)
+
+    monkeypatch.setattr(Budget, "shrink", count)
+    layer = surrogate.model.model.layers[1]
+    handle = layer.register_forward_pre_hook(compute, with_kwargs=True)
+    try:
+        assert scorer(surrogate).score(draw(12), kl=False).note
+    finally:
+        handle.remove()
+    assert set(alive) == {0}
 
 
 def test_memory_that_is_never_enough(tiny: Make) -> None:

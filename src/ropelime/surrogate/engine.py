@@ -128,6 +128,7 @@ class Engine:
                 outputs = max(1, _LOGITS_AT_ONCE // vocabulary)
                 chunk, following = packer.chunk(place, tokens=budget.tokens, outputs=outputs)
                 packed = Packed(chunk, stack, packer.capacity, keys)
+                failed: BaseException | None = None
                 try:
                     with budget.watch(len(chunk.ids)), running(packed):
                         take(self._chunk(packed, trail, hidden))
@@ -135,8 +136,10 @@ class Engine:
                 except _OUT_OF_MEMORY as error:
                     if not _is_out_of_memory(error):
                         raise
+                    failed = error.with_traceback(None)  # whose frames hold all that was computed
+                if failed is not None:
                     del packed  # or its memory stays taken
-                    note = budget.shrink(self._name, error)
+                    note = budget.shrink(self._name, failed)
                     continue
                 trail.commit(chunk)
                 done += len(chunk.ids)
