@@ -182,6 +182,15 @@ def test_memory_that_is_never_enough(tiny: Make) -> None:
     assert read(surrogate).note == "", "and the next one runs as before"
 
 
+def test_memory_that_is_not_enough_for_one_prompt_at_a_time(tiny: Make) -> None:
+    surrogate = tiny("bloom")
+    with (
+        small_memory(surrogate, 100),
+        pytest.raises(ModelError, match="bloom runs one masked prompt at a time, and the longest does"),
+    ):
+        scorer(surrogate).score(draw(3), kl=False)
+
+
 def test_other_errors_are_not_taken_for_it(tiny: Make) -> None:
     surrogate = tiny("llama")
 

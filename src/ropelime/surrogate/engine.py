@@ -104,7 +104,16 @@ class Engine:
                 return self._run_packed(rows, take, keys, hidden, tokens, progress)
             except NotPackableError:
                 self._packs = False
-        return self._run_singly(rows, take, keys, hidden, progress)
+        try:
+            return self._run_singly(rows, take, keys, hidden, progress)
+        except _OUT_OF_MEMORY as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"{self._name} runs one masked prompt at a time, and the longest does not fit into the "
+                f"memory of {input_device(self._model)}. Use a smaller surrogate, dtype='bfloat16', or "
+                "a device with more memory."
+            ) from error
 
     def _run_packed(
         self,
