@@ -117,6 +117,7 @@ class TestHardware:
         assert found.calls == ((1, full), (1, full - 10))
         assert found.tokens == 2 * full - 10
         assert found.seconds > 0
+        assert found.processor > 0
 
     def test_memory_is_seen(self, tiny: Make) -> None:
         found = Hardware(tiny("llama")).measure(lambda: torch.ones(50_000_000))
@@ -274,7 +275,7 @@ class TestContest:
         found = peers.shapiq(example, lambda masks: masks.astype(float)[:, :2])
         assert isinstance(found, peers.Single)
         assert found.run().tolist() == [1.0, 1.0] + [0.0] * (len(example.spans) - 2)  # type: ignore[attr-defined]
-        assert found.lengths(Measured(1.0, 0, ((1, 5), (1, 6)))) == [5, 6]
+        assert found.lengths(Measured(1.0, 1.0, 0, ((1, 5), (1, 6)))) == [5, 6]
 
     @pytest.mark.filterwarnings("ignore")  # the peers warn about themselves
     def test_the_real_peers(self, speed: Speed, tmp_path: Path) -> None:
