@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from pathlib import Path
 
+import accelerate
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError, load_surrogate
 from ropelime import prompt as prompts
+from ropelime.passes import Passes
 from ropelime.rope import RopeSpace
-from ropelime.surrogate import Removal
+from ropelime.surrogate import Removal, Surrogate, models
 from ropelime.surrogate.local import LocalSurrogate
 
 PROMPT = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo was the painter.")
@@ -141,3 +146,101 @@ def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert time.perf_counter() - start < 5
     for word in ("somebody/not-on-this-machine", "local directory", ".gguf", "smollm2"):
         assert word in str(error.value)
+
+
+def read(surrogate: Surrogate) -> Passes:
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    scorer = surrogate.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    return scorer.score(masks, kl=True, spaces=[RopeSpace(), RopeSpace(space="hidden")])
+
+
+def assert_same(a: Passes, b: Passes, atol: float = 1e-5) -> None:
+    np.testing.assert_allclose(a.logprob, b.logprob, atol=atol)
+    for space in a.distances:
+        np.testing.assert_allclose(a.distances[space], b.distances[space], atol=atol)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "bloom"])
+@pytest.mark.parametrize("away", ["nothing", "a layer and the head", "all but a layer"])
+def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away: str) -> None:
+    here = copy.deepcopy(tiny_model(name).model)
+    there = copy.deepcopy(here)
+    parts = [p for p, module in there.named_modules() if p and not list(module.children())]
+    some = {part for part in parts if ".1." in part or part == "lm_head"}
+    layer = {part for part in parts if ".1." in part}
+    gone = {"nothing": set(), "a layer and the head": some, "all but a layer": {*parts} - layer}[away]
+    places = {part: "disk" if part in gone else "cpu" for part in parts}
+    accelerate.dispatch_model(there, places, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
+    lost = [p for p, weight in there.named_parameters() if weight.device.type == "meta"]
+    assert bool(lost) == (away != "nothing")
+    a, b = (LocalSurrogate(model, byte_level("chatml")) for model in (here, there))
+    assert b.device.type == "cpu"
+    kinds = [RopeSpace(), RopeSpace(space="hidden")] if tiny_model(name).width else []
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    one, two = (
+        s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds) for s in (a, b)
+    )
+    assert_same(one, two)
+
+
+def test_a_model_over_all_that_is_there(saved: Path) -> None:
+    spread = load_surrogate(str(saved), device="auto", dtype="float32")
+    assert isinstance(spread, LocalSurrogate)
+    assert_same(read(spread), read(load_surrogate(str(saved), device="cpu", dtype="float32")))
+
+
+class Unmovable:
+    """Stands for a model whose quantised weights cannot be moved or cast."""
+
+    def to(self, *_: object) -> None:
+        raise ValueError("`.to` is not supported for 4-bit models.")
+
+
+@pytest.mark.parametrize(
+    ("quantised", "device", "options"),
+    [
+        (True, "cpu", {"dtype": "auto", "device_map": "cpu"}),
+        (True, "auto", {"dtype": "auto", "device_map": "auto"}),
+        (False, "auto", {"dtype": torch.bfloat16, "device_map": "auto"}),
+    ],
+)
+def test_what_transformers_is_asked_for(
+    saved: Path,
+    quantised: bool,
+    device: str,
+    options: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if quantised:
+        config = json.loads((saved / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+        (saved / "config.json").write_text(json.dumps(config))
+    asked: dict[str, object] = {}
+
+    def from_pretrained(folder: str, **given: object) -> tuple[Unmovable, dict[str, list[str]]]:
+        asked.update(given)
+        return Unmovable(), {"missing_keys": []}
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    model, _ = models.load_files(str(saved), None, dtype="bfloat16", device=device)
+    assert isinstance(model, Unmovable)
+    assert {k: v for k, v in asked.items() if k != "output_loading_info"} == options
+
+
+@pytest.mark.filterwarnings("ignore")  # torchao warns about itself
+def test_a_quantised_checkpoint(saved: Path, tmp_path: Path) -> None:
+    quantization = pytest.importorskip("torchao.quantization", exc_type=ImportError)
+    small = transformers.AutoModelForCausalLM.from_pretrained(
+        saved,
+        quantization_config=transformers.TorchAoConfig(quantization.Int8WeightOnlyConfig()),
+        dtype=torch.float32,
+    )
+    small.save_pretrained(tmp_path / "small")
+    byte_level("chatml").save_pretrained(tmp_path / "small")
+    loaded = load_surrogate(str(tmp_path / "small"), device="cpu")
+    assert loaded.describe()["quantization"] == "torchao"
+    assert loaded.describe()["dtype"] == "float32", "the checkpoint's own, not the chip's best"
+    whole = load_surrogate(str(saved), device="cpu", dtype="float32")
+    a, b = read(loaded), read(whole)
+    assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
+    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=1.0)

@@ -126,8 +126,8 @@ class Explanation:
     def ranks(self) -> Ints:
         """(n,) places in the ranking; features that cannot be told apart share the first of theirs.
 
-        Going down the ranking, a feature takes a new place when the difference to the first of the
-        place above is larger than both intervals allow for together.
+        Going down the ranking, a feature takes a new place when the first of the place above lies
+        outside its interval.
         """
         order = np.argsort(-self.scores, kind="stable")
         ranks = np.empty(len(order), dtype=np.int64)
@@ -135,7 +135,7 @@ class Explanation:
         half = np.zeros(len(size)) if self.intervals is None else np.ptp(self.intervals, axis=1) / 2
         first, place = order[0], 1
         for number, i in enumerate(order, 1):
-            if size[first] - size[i] > np.hypot(half[first], half[i]):
+            if size[first] - size[i] > half[i]:
                 first, place = i, number
             ranks[i] = place
         return ranks

@@ -206,6 +206,8 @@ def curves(panels: Sequence[CurvePanel], stem: Path) -> list[Path]:
             ticks = sorted({x for curve in panel.curves for x in curve.x})
             axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
             axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
+            axes.tick_params(axis="y", which="minor", labelleft=False)
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.grid(True, color="#DDDDDD", linewidth=0.8)
             axes.set_axisbelow(True)
             axes.set_xlabel(panel.across)

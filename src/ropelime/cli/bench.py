@@ -72,7 +72,7 @@ def _add_common(kind: argparse.ArgumentParser) -> None:
         "--results", type=Path, metavar="FILE", help="results file to write or go on with"
     )
     kind.add_argument("--surrogate", default="smollm2", metavar="MODEL", help="see `ropelime models`")
-    kind.add_argument("--device", help="cpu, cuda or mps")
+    kind.add_argument("--device", help="cpu, cuda, mps or auto")
     kind.add_argument("--dtype", help="float32, bfloat16 or float16")
     kind.add_argument("--seed", type=int, default=0)
     kind.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -131,12 +131,13 @@ def run_speed(options: argparse.Namespace) -> None:
 
 
 def _speed_surrogate(options: argparse.Namespace) -> LocalSurrogate:
-    from ropelime.surrogate import best_device, best_dtype, load_surrogate
+    from ropelime.surrogate import best_device, best_dtype, check_device, load_surrogate
     from ropelime.surrogate.local import LocalSurrogate
     from ropelime.surrogate.shapes import random_surrogate
 
     if options.shape or options.scaling:
         device = options.device or best_device()
+        check_device(device)
         dtype = options.dtype or best_dtype(device)
         shape = options.shape or ("smollm2-135m" if device.startswith("cuda") else "tiny")
         return random_surrogate(shape, device=device, dtype=dtype, seed=options.seed)

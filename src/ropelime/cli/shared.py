@@ -25,7 +25,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--surrogate", default="smollm2", metavar="MODEL",
         help="a name from `ropelime models`, a directory, a .gguf file or a hub id",
     )  # fmt: skip
-    group.add_argument("--device", help="cpu, cuda or mps; the best that is there if not given")
+    group.add_argument(
+        "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
+    )
     group.add_argument("--dtype", help="float32, bfloat16 or float16")
     group.add_argument(
         "--preset", default="evidence", metavar="NAME",

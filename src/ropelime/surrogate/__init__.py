@@ -52,8 +52,10 @@ def load_surrogate(
 
     Args:
         name: ``"smollm2"`` (embedded), another short name, a directory, a ``.gguf`` file or a hub id.
-        device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given.
+        device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given. ``"auto"``
+            spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
+            A quantised checkpoint keeps its own.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
@@ -75,8 +77,9 @@ def _loaded(
 
     torch.set_num_threads(threads.limit(torch.get_num_threads()))
     device = device or best_device()
-    _check_device(device)
-    dtype = dtype or best_dtype(device)
+    if device != "auto":
+        check_device(device)
+    dtype = dtype or best_dtype(best_device() if device == "auto" else device)
     model, tokenizer = models.load_files(folder, gguf, dtype=dtype, device=device)
     return LocalSurrogate(model, tokenizer, name=name)
 
@@ -90,7 +93,8 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Refuse a device that is not there."""
     import torch
 
     try:
@@ -98,8 +102,8 @@ def _check_device(device: str) -> None:
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         first = str(error).strip().split("\n")[0][:200]
         raise InputError(
-            f"Device {device!r} cannot be used on this machine: {first}. Known: cpu, cuda, mps; leave "
-            "it out for the best that is there."
+            f"Device {device!r} cannot be used on this machine: {first}. Known: cpu, cuda, mps, auto; "
+            "leave it out for the best that is there."
         ) from None
 
 

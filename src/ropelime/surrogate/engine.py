@@ -107,7 +107,16 @@ class Engine:
                 return self._run_packed(rows, take, keys, hidden, tokens, progress)
             except NotPackableError:
                 self._packs = False
-        return self._run_singly(rows, take, keys, hidden, progress)
+        try:
+            return self._run_singly(rows, take, keys, hidden, progress)
+        except _OUT_OF_MEMORY as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"{self._name} runs one masked prompt at a time, and the longest does not fit into the "
+                f"memory of {input_device(self._model)}. Use a smaller surrogate, dtype='bfloat16', or "
+                "a device with more memory."
+            ) from error
 
     def _run_packed(
         self,
@@ -133,6 +142,7 @@ class Engine:
                     place, tokens=budget.tokens, outputs=outputs, keys=budget.keys
                 )
                 packed = Packed(chunk, stack, packer.capacity, keys)
+                failed: BaseException | None = None
                 try:
                     with budget.watch(len(chunk.ids)), running(packed):
                         take(self._chunk(packed, trail, hidden))
@@ -140,8 +150,10 @@ class Engine:
                 except _OUT_OF_MEMORY as error:
                     if not _is_out_of_memory(error):
                         raise
+                    failed = error.with_traceback(None)  # whose frames hold all that was computed
+                if failed is not None:
                     del packed  # or its memory stays taken
-                    note = budget.shrink(self._name, error)
+                    note = budget.shrink(self._name, failed)
                     continue
                 trail.commit(chunk)
                 done += len(chunk.ids)
@@ -152,7 +164,7 @@ class Engine:
 
     def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
         model, chunk = self._model, packed.chunk
-        device = model.get_input_embeddings().weight.device
+        device = input_device(model)
         with (
             _only(model, chunk.outputs),
             _short_end(model, chunk.outputs),
@@ -188,7 +200,7 @@ class Engine:
     ) -> tuple[int, str]:
         """One row after the other, as the model itself would run it; nothing is shared."""
         model = self._model
-        device = model.get_input_embeddings().weight.device
+        device = input_device(model)
         total, done = sum(row.length for row in rows), 0
         path: Any = None
         for row in rows:
@@ -235,7 +247,7 @@ class Budget:
 
     def __init__(self, model: Any, tokens: int | None) -> None:
         """Start with what was asked for, or with what the device is known to bear."""
-        self._device = model.get_input_embeddings().weight.device
+        self._device = input_device(model)
         cuda = self._device.type == "cuda"
         self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
         self._keys = math.inf  # on a CPU the rows gather theirs one after the other
@@ -349,6 +361,14 @@ def _keys(cache: Any, layer: int, name: str) -> torch.Tensor:
         )
     found: torch.Tensor = layers[layer].keys[0].transpose(0, 1)
     return found
+
+
+def input_device(model: Any) -> torch.device:
+    """Where a model takes its tokens; offloaded weights are nowhere until they are used."""
+    embedding = model.get_input_embeddings()
+    hook = getattr(embedding, "_hf_hook", None)  # accelerate's
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(embedding.weight.device if runs_on is None else runs_on)
 
 
 def long_from(model: Any) -> float:

@@ -78,11 +78,14 @@ class Measured:
 
     Attributes:
         seconds: How long it took.
+        processor: Seconds of all the process's threads; far fewer than the threads could have had
+            means that others were using the machine.
         memory: How far memory rose above what was taken before, in bytes.
         calls: Sequences and tokens of a sequence, for each time that the model was run.
     """
 
     seconds: float
+    processor: float
     memory: int
     calls: tuple[tuple[int, int], ...]
 
@@ -134,11 +137,11 @@ class Hardware:
         """Do something with the model once, and see what it takes."""
         with self._memory() as peak, _calls(self._model) as calls:
             self._wait()
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             run()
             self._wait()
-            seconds = time.perf_counter() - start
-        return Measured(seconds, peak(), tuple(calls))
+            seconds, processor = time.perf_counter() - start, time.process_time() - busy
+        return Measured(seconds, processor, peak(), tuple(calls))
 
     def _wait(self) -> None:
         if self.kind == "cuda":
@@ -149,7 +152,6 @@ class Hardware:
         """How many bytes more than at the beginning were in use at the worst moment."""
         gc.collect()
         if self.kind == "cuda":
-            torch.cuda.empty_cache()
             before = torch.cuda.memory_allocated(self._device)
             torch.cuda.reset_peak_memory_stats(self._device)
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before

@@ -19,7 +19,7 @@ from ropelime.rope import RopeSpace
 from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Progress, Removal
 from ropelime.surrogate.encoding import Encoder, owners
-from ropelime.surrogate.engine import Engine, Piece
+from ropelime.surrogate.engine import Engine, Piece, input_device
 from ropelime.surrogate.rows import Rows, Sequences
 from ropelime.surrogate.spaces import Space, hidden_planes
 
@@ -48,7 +48,7 @@ class LocalSurrogate:
     @property
     def device(self) -> torch.device:
         """Where the model's inputs go."""
-        return torch.device(self.model.get_input_embeddings().weight.device)
+        return input_device(self.model)
 
     @property
     def layers(self) -> int:
@@ -70,7 +70,7 @@ class LocalSurrogate:
         """What an explanation records about the model."""
         import transformers
 
-        return {
+        facts = {
             "name": self.name,
             "architecture": type(self.model).__name__,
             "dtype": str(self.model.dtype).removeprefix("torch."),
@@ -78,6 +78,10 @@ class LocalSurrogate:
             "torch": str(torch.__version__).split("+")[0],
             "transformers": transformers.__version__,
         }
+        if quantised := getattr(self.model.config, "quantization_config", None):
+            known = quantised if isinstance(quantised, dict) else quantised.to_dict()
+            facts["quantization"] = str(known.get("quant_method", "unknown")).split(".")[-1].lower()
+        return facts
 
     def prepare(
         self,

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ropelime.passes import Floats, Masks
+from ropelime.surrogate.engine import input_device
 from ropelime.surrogate.local import LocalScorer
 
 
@@ -28,7 +29,7 @@ class Loop:
 
     def score(self, masks: Masks) -> Floats:
         """(N, T) log-probability of each token of the answer under each mask."""
-        device = self._model.get_input_embeddings().weight.device
+        device = input_device(self._model)
         output = torch.as_tensor(self._sequences.output_ids, device=device)
         count = len(output)
         found: list[Floats] = []

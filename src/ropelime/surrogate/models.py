@@ -152,7 +152,14 @@ def fetch_from_hub(hub: str) -> Path:
 
 
 def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tuple[Any, Any]:
-    """Load a model and its tokenizer with transformers."""
+    """Load a model and its tokenizer with transformers.
+
+    Args:
+        folder: A directory or a hub id.
+        gguf: The file in the directory, where the model is a GGUF file.
+        dtype: Its dtype; a quantised checkpoint keeps its own.
+        device: Where it goes; ``"auto"`` spreads it over all that is there.
+    """
     import torch
     import transformers
 
@@ -166,6 +173,12 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
     try:
         with _quietly():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
+            if not gguf:
+                config = transformers.AutoConfig.from_pretrained(folder)
+                if getattr(config, "quantization_config", None) is not None:
+                    options = {"dtype": "auto", "device_map": device}
+            if device == "auto":
+                options["device_map"] = device
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, **extra, **options, output_loading_info=True
             )
@@ -176,7 +189,8 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
             f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
             "again; the model must be a causal language model of transformers."
         )
-    return model.to(device), tokenizer
+    # What accelerate has placed must stay there, and some quantised weights cannot be moved at all.
+    return model if "device_map" in options else model.to(device), tokenizer
 
 
 def _load_error(shown: str, error: Exception) -> ModelError:

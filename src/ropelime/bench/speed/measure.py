@@ -148,6 +148,7 @@ def _row(contender: Contender, runs: Sequence[Measured], size: Size, outputs: in
         "run": runs[-1].tokens,
         "seconds": round(seconds, 5),
         "rounds": [round(run.seconds, 5) for run in runs],
+        "processor": round(statistics.median(run.processor for run in runs), 5),
         "memory": int(statistics.median(run.memory for run in runs)),
         "operations": operations,
         "rate": rate,

@@ -141,11 +141,11 @@ def _contest(one: Speed) -> list[str]:
         lines = []
         for method in one.header["methods"]:
             rows = one.of(method, task=task)
-            if any("skipped" in row for row in rows):
+            if not rows or any("skipped" in row for row in rows):
                 continue
             name = method + (f", batch {rows[0]['batch']}" if "batch" in rows[0] else "")
             lines.append([name, *_cells(rows, ours)])
-        blocks += [f"**{task}**", markdown(_HEAD, lines)]
+        blocks += [f"**{task}**", markdown(_HEAD, lines) if lines else "Not measured yet."]
     return blocks
 
 

@@ -133,6 +133,7 @@ def run_scaling(
     store = Store(results, settings, names.SCALED)
     units = [(n, 64, f"{n} features") for n in sizes]
     units += [(FIXED, count, f"{count} masks") for count in counts]
+    warm_up = True  # once, because what is first used is imported first
     for done, (n, count, unit) in enumerate(units):
         if progress:
             progress(done, len(units))
@@ -141,7 +142,8 @@ def run_scaling(
         scorer = random_scorer(surrogate, features=n, tokens=FEATURE_TOKENS, seed=seed)
         found = contest.scaled(scorer, count, seed, whole=unit.endswith("features"))
         outputs = len(scorer.sequences.output_ids)
-        rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
+        rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds, warm_up=warm_up)
+        warm_up = False
         known = {"example": unit, "features": n, "masks": count, "length": len(scorer.sequences.ids)}
         store.add(unit, [{**known, **row} for row in rows])
     if progress:

@@ -6,19 +6,20 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 
 from ropelime.bench.store import Row
 from ropelime.errors import ModelError
 
 METHOD = "demo's example"
 
-# Runs in a process of its own. Seconds before the first line of Python ran count as well.
+# Runs in a process of its own, and is told when that was started.
 _CODE = """
 import json, sys, time
 began = time.perf_counter()
 from ropelime import example, explain, load_surrogate
 imported = time.perf_counter()
-name, device, dtype = json.loads(sys.argv[1])
+name, device, dtype, started = json.loads(sys.argv[1])
 def once():
     start = time.perf_counter()
     model = load_surrogate(name, device=device, dtype=dtype)
@@ -28,8 +29,7 @@ def once():
     )
     return made, time.perf_counter() - start
 made, first = once()
-import psutil
-since = time.time() - psutil.Process().create_time()
+since = time.time() - started
 again, second = once()
 print(json.dumps({
     "import": imported - began, "first": first, "since": since, "second": second,
@@ -50,7 +50,7 @@ def measure(name: str, device: str | None, dtype: str | None, rounds: int) -> Ro
     seen: list[Row] = []
     for _ in range(rounds):
         done = subprocess.run(
-            [sys.executable, "-c", _CODE, json.dumps([name, device, dtype])],
+            [sys.executable, "-c", _CODE, json.dumps([name, device, dtype, time.time()])],
             capture_output=True,
             text=True,
             check=False,

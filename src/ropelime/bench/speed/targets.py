@@ -17,9 +17,8 @@ def targets(loaded: Sequence[Speed]) -> list[Target]:
             continue
         if one.section == "contest":
             found += _contest(one)
-        elif one.section == "shape" and one.on_gpu and "qwen3-8b" in one.header["surrogate"]["name"]:
-            ours = total(one.of(OURS))
-            found.append(_share("GPU: floor / seconds, shape of Qwen3-8B", 0.5, ours))
+        elif one.section == "shape" and one.on_gpu:
+            found += _shape(one)
         elif one.section == "start" and not one.on_gpu:
             row = one.rows[0]
             found.append(_most("CPU: first explanation, seconds since start", 5.0, row["since"]))
@@ -38,6 +37,17 @@ def _contest(one: Speed) -> list[Target]:
         _share(f"CPU: floor / seconds, {HALVES}", 0.75, halves[OURS]),
         _times(f"CPU: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
     ]
+
+
+def _shape(one: Speed) -> list[Target]:
+    name = str(one.header["surrogate"]["name"])
+    sums = {method: total(one.of(method)) for method in one.header["methods"]}
+    if "qwen3-8b" in name:
+        return [_share("GPU: floor / seconds, shape of Qwen3-8B", 0.5, sums[OURS])]
+    if "smollm2-135m" in name:
+        what = "GPU: seconds of the loop over ours, shape of the embedded model"
+        return [_times(what, 10, sums, LOOP)]
+    return []
 
 
 def _times(what: str, least: float, sums: Mapping[str, Sum | None], other: str) -> Target:
