@@ -81,8 +81,8 @@ def test_the_figures_are_those_of_the_explanation() -> None:
 
 def test_places_that_are_shared_say_so() -> None:
     e = toy()
-    wide = replace(e, intervals=np.column_stack([e.weights - 0.4, e.weights + 0.4]))
-    # 1.5 and 1.2 are nearer to each other than 0.4 times the root of two, and so are 0.5, 0.3 and 0.
+    wide = replace(e, intervals=np.column_stack([e.weights - 0.6, e.weights + 0.6]))
+    # 1.5 and 1.2 are no more than 0.6 apart, nor are 0.5, 0.3 and 0.
     assert [f["rank"] for f in payload(wide)["features"]] == ["1=", "3=", "3=", "1=", "3="]
 
 
