@@ -24,7 +24,8 @@ class Source:
         number: Its number in the list, from 1, in the order of the first mention.
         feature: Its place among the features.
         text: The part itself.
-        where: What it was cut from, as far as that has a name: a chunk or a message.
+        where: What it was cut from, as far as that has a name: a chunk with its source and page, or a
+            message.
     """
 
     number: int
@@ -127,18 +128,10 @@ def cite(e: Explanation) -> Cited:
             )
         )
     sources = tuple(
-        Source(number, i, e.features[i].text.strip(), _where(e, i)) for i, number in numbers.items()
+        Source(number, i, e.features[i].text.strip(), e.prompt.where(e.features[i].part))
+        for i, number in numbers.items()
     )
     return Cited(e.output, tuple(sentences), sources)
-
-
-def _where(e: Explanation, feature: int) -> str:
-    part = e.features[feature].part
-    if e.prompt.kind == "context":
-        return f"chunk {part + 1}"
-    if e.prompt.kind == "messages":
-        return f"message {part + 1}, {e.prompt.messages[part].role}"
-    return ""
 
 
 def _line(text: str) -> str:

@@ -110,14 +110,18 @@ def _prompt(explanation: Explanation, marked: int) -> Text:
 def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     intervals = uncertainty(explanation).scores
+    prompt = explanation.prompt
     for justify in ("right", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
+    if prompt.origins:
+        table.add_column(max_width=width // 4, overflow="ellipsis", no_wrap=True, style="dim")
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     largest = float(explanation.scores.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for rank, share in enumerate(explanation.top(top), 1):
         sign = "+" if share.weight >= 0 else "-"
         bar = sign + _bar(longest * share.score / largest)
+        part = explanation.features[share.index].part
         between: tuple[str, ...] = ()
         if intervals is not None:
             low, high = intervals[share.index]
@@ -127,6 +131,7 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
             f"{share.score:.0%}",
             *between,
             Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),
+            *((Text(plain(str(prompt.origin(part)))),) if prompt.origins else ()),
             Text(plain(" ".join(share.text.split()))),  # a plain string would be read as markup
         )
     return table
