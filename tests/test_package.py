@@ -39,8 +39,9 @@ MAY_IMPORT = {
     **BEFORE,
     "example": set[str](),
     "progress": {"errors"},
+    "adapters": {"errors", "prompt"},
     "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
-    "explain": METHOD | {"progress", "surrogate"},
+    "explain": METHOD | {"adapters", "progress", "surrogate"},
     "views": {"views", "errors", "explanation"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
