@@ -142,7 +142,7 @@ def test_documents_and_messages_of_sdks_may_be_passed_as_they_are() -> None:
         **METHOD,
     )
     assert [str(e.prompt.origin(i)) for i in range(2)] == ["http://a", "page 1"]
-    message = SimpleNamespace(model_dump=lambda: {"role": "assistant", "tool_calls": [CALL]})
+    message = SimpleNamespace(model_dump=lambda **_: {"role": "assistant", "tool_calls": [CALL]})
     chat = [*MESSAGES, message, {"role": "tool", "content": "There."}]
     e = explain(
         messages=chat, output="x", features="message", surrogate=additive([1.0, 2.0, 3, 4]), **METHOD

@@ -42,6 +42,8 @@ MAY_IMPORT = {
     "adapters": {"errors", "prompt"},
     "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
     "explain": METHOD | {"adapters", "progress", "surrogate"},
+    "clients": {"clients", "errors", "prompt"},
+    "ask": METHOD | {"adapters", "clients", "explain", "progress", "surrogate"},
     "views": {"views", "errors", "explanation"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
@@ -102,7 +104,7 @@ def test_only_surrogates_import_torch(file: Path) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich"}
+    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai"}
     code = f"import sys, ropelime; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -112,15 +114,17 @@ def test_importing_it_is_light() -> None:
 def test_exports() -> None:
     modules = {part(f) for f in FILES}
     public = {name for name in vars(ropelime) if not name.startswith("_")}
-    assert public - modules == set(ropelime.__all__) - {"__version__", "explain"}
+    assert public - modules == set(ropelime.__all__) - {"__version__", "ask", "explain"}
     assert sorted(ropelime.__all__) == ropelime.__all__
-    assert callable(ropelime.explain), "the function and not the module of the same name"
+    for function in (ropelime.ask, ropelime.explain):
+        assert callable(function), "the function and not the module of the same name"
     assert set(ropelime.__all__) == {
         "Explanation",
         "InputError",
         "ModelError",
         "RopeLimeError",
         "__version__",
+        "ask",
         "explain",
         "load",
         "load_surrogate",

@@ -140,3 +140,6 @@ def test_chunks_are_named_in_the_ranking_where_they_have_a_source() -> None:
         ["a.txt", "One."],
     ]
     assert all(len(line) <= 40 for line in shown(e, width=40).splitlines())
+    long = [{"text": "One.", "source": f"{'folder/' * 9}a.txt"}, "Two."]
+    e = toy(None, context=long, features="document", surrogate=additive([1.0, 2.0]))
+    assert "…lder/folder/folder/a.txt One." in shown(e)

@@ -49,7 +49,7 @@ def as_dict(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, Mapping):
         return value
     dump = getattr(value, "model_dump", None)  # the objects of the OpenAI SDK have it
-    dumped = dump() if callable(dump) and not isinstance(value, type) else None
+    dumped = dump(exclude_none=True) if callable(dump) and not isinstance(value, type) else None
     return dumped if isinstance(dumped, Mapping) else None
 
 

@@ -114,7 +114,7 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     for justify in ("right", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
     if prompt.origins:
-        table.add_column(max_width=width // 4, overflow="ellipsis", no_wrap=True, style="dim")
+        table.add_column(overflow="ellipsis", no_wrap=True, style="dim")
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     largest = float(explanation.scores.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
@@ -131,10 +131,15 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
             f"{share.score:.0%}",
             *between,
             Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),
-            *((Text(plain(str(prompt.origin(part)))),) if prompt.origins else ()),
+            *((Text(_end(plain(str(prompt.origin(part))), width // 4)),) if prompt.origins else ()),
             Text(plain(" ".join(share.text.split()))),  # a plain string would be read as markup
         )
     return table
+
+
+def _end(text: str, width: int) -> str:
+    """The end of a text that is too long: of a path, that is where the file is."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
 def _bar(length: float) -> str:
