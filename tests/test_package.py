@@ -32,6 +32,7 @@ ORDER = [
     ["diagnostics"],
     ["explanation"],
     ["citations"],
+    ["checks"],
 ]
 BEFORE = {name: {m for row in ORDER[:i] for m in row} for i, row in enumerate(ORDER) for name in row}
 METHOD = {name for row in ORDER for name in row}
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "explain": METHOD | {"adapters", "progress", "surrogate"},
     "clients": {"clients", "errors", "prompt"},
     "ask": METHOD | {"adapters", "clients", "explain", "progress", "surrogate"},
-    "views": {"views", "errors", "explanation"},
+    "views": {"views", "errors", "explanation", "checks"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
 HANDED_TO = {"explanation": {"citations", "views"}}

@@ -111,11 +111,9 @@ def cite(e: Explanation) -> Cited:
         first, last = e.tokens_in(start, end)
         weights = e.token_weights[:, first:last].sum(1)
         total = np.abs(weights).sum()
-        read = e.passes.logprob[:, first:last]
-        moved = float(np.abs(read - read[0]).mean(1).max())
         chosen: list[int] = []
         shares = weights / total if total > 0 else weights
-        if moved >= MOVED:
+        if moved(e, first, last) >= MOVED:
             bar = max(enough, BESIDE * float(np.abs(shares).max()))
             order = np.argsort(-shares, kind="stable")[:MOST]
             chosen = [int(i) for i in order if shares[i] >= bar]
@@ -132,6 +130,12 @@ def cite(e: Explanation) -> Cited:
         for i, number in numbers.items()
     )
     return Cited(e.output, tuple(sentences), sources)
+
+
+def moved(e: Explanation, first: int, last: int) -> float:
+    """By how much the masked prompt that moved these output tokens most did so, in nats a token."""
+    read = e.passes.logprob[:, first:last]
+    return float(np.abs(read - read[0]).mean(1).max())
 
 
 def _line(text: str) -> str:

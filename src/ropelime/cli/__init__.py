@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import ask, bench, demo, explain, models
+from ropelime.cli import ask, bench, check, demo, explain, models
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -20,6 +20,7 @@ examples:
   ropelime explain --prompt prompt.txt --output "The answer."
   ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
   ropelime ask "Who?" --context a.txt b.txt --model gpt-4o-mini
+  ropelime check answers.jsonl --junit report.xml
 """
 
 
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, demo, models, bench):
+    for command in (explain, ask, check, demo, models, bench):
         command.add(commands)
     return top
 
