@@ -126,17 +126,19 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
     return f"data: {json.dumps({**data, 'choices': [choice], **more})}\n\n"
 
 
-def says(text: str, **options: Any) -> Fault:
+def says(text: str, *, usage: dict[str, int] | None = None, **options: Any) -> Fault:
     """Answer with a text, streamed by words if that is what was asked for."""
 
     def fault(handler: Handler) -> None:
+        whole = completion(text, **options)
+        whole["usage"] = usage or whole["usage"]
         if not handler.body.get("stream"):
-            handler.reply(200, json.dumps(completion(text, **options)))
+            handler.reply(200, json.dumps(whole))
             return
         words = [chunk({"content": word}) for word in re.findall(r"\S+\s*|\s+", text)]
         end = chunk({}, options.get("finish", "stop"))
-        usage = {**completion(""), "object": "chat.completion.chunk", "choices": []}
-        body = "".join(words) + end + f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n"
+        last = {**whole, "object": "chat.completion.chunk", "choices": []}
+        body = "".join(words) + end + f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n"
         handler.reply(200, body, "text/event-stream")
 
     return fault

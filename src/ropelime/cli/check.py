@@ -33,10 +33,10 @@ with the output) or the path of a saved explanation ("explanation", beside FILE)
 
 A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
 file) or a text in it. The answer rests on it when its features together support the answer with more
-than 1.5 times their fair share, the one they had if all features were alike, or half way from that to
-everything, where that is less. "factor" puts another number in the place of 1.5; "at_least" (rests_on)
-and "at_most" (not_rests_on) put a share in the place of the rule; "of" names a part of the answer that
-it is about. An answer that no masked prompt moved by 0.1 nats a token rests on nothing.
+than 1.5 times their fair share (what they would have if all features were alike), or half way from it
+to everything, where that is less. "factor" puts another number in the place of 1.5; "at_least"
+(rests_on) and "at_most" (not_rests_on) put a share in the place of the rule; "of" names the part of the
+answer that it is about. An answer that no masked prompt moved by 0.1 nats a token rests on nothing.
 
 exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest still is)
 
