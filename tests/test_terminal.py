@@ -135,10 +135,8 @@ def test_chunks_are_named_in_the_ranking_where_they_have_a_source() -> None:
     ]
     e = toy(None, context=chunks, features="document", surrogate=additive([1.0, 2.0]))
     ranked = [line for line in shown(e).splitlines() if "█" in line]
-    assert [line.split()[3:] for line in ranked] == [
-        ["b�[31m.pdf,", "page", "4", "Two."],
-        ["a.txt", "One."],
-    ]
+    assert ["b�[31m.pdf, page 4 Two." in line for line in ranked] == [True, False]
+    assert ranked[1].split()[-2:] == ["a.txt", "One."]
     assert all(len(line) <= 40 for line in shown(e, width=40).splitlines())
     long = [{"text": "One.", "source": f"{'folder/' * 9}a.txt"}, "Two."]
     e = toy(None, context=long, features="document", surrogate=additive([1.0, 2.0]))
