@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup browser demo gallery test lint clean
+.PHONY: setup browser demo gallery test test-adapters lint clean
 
 setup: $(VENV)/.ready
 
@@ -29,6 +29,11 @@ gallery: setup browser
 test: lint browser
 	$(BIN)/ropelime models fetch smollm2
 	$(BIN)/python -m pytest
+
+# LangChain and LlamaIndex themselves; `make test` has stand-ins for them.
+test-adapters: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,adapters]'
+	$(BIN)/python -m pytest tests/test_adapters.py
 
 lint: setup
 	$(BIN)/ruff check .

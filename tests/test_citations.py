@@ -137,3 +137,12 @@ def test_it_cannot_be_changed() -> None:
     c = cited([[1, 1], [0, 0]])
     with pytest.raises(FrozenInstanceError):
         c.answer = "other"  # type: ignore[misc]
+
+
+def test_chunks_are_named_by_their_source_and_page() -> None:
+    chunks = [{"text": "One.", "source": "a.txt"}, {"text": "Two.", "source": "b_1.pdf", "page": 4}]
+    e = toy(None, "yes", context=chunks, question="?", features="document",
+            surrogate=additive([0.0, 2.0]))  # fmt: skip
+    assert e.cite().sources[0].where == "chunk 2, b_1.pdf, page 4"
+    assert str(e.cite()) == "yes [1]\n\n[1] Two. (chunk 2, b_1.pdf, page 4)"
+    assert e.cite().to_markdown().endswith("[^1]: Two. (chunk 2, b\\_1.pdf, page 4)\n")

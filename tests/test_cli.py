@@ -57,7 +57,7 @@ def commands() -> list[str]:
 
 
 def test_the_commands_that_there_must_be() -> None:
-    assert {"explain", "models", "demo"} <= set(commands())
+    assert {"explain", "ask", "check", "models", "demo"} <= set(commands())
 
 
 @pytest.mark.parametrize("command", [None, *commands()])
@@ -67,7 +67,7 @@ def test_help(command: str | None, capsys: Capture) -> None:
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: ropelime")
-    assert command not in ("explain", "models", None) or "examples:\n  ropelime" in text
+    assert command not in ("explain", "ask", "check", "models", None) or "examples:\n  ropelime" in text
 
 
 def test_help_says_what_each_preset_is_for(capsys: Capture) -> None:

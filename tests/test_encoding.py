@@ -353,3 +353,134 @@ def test_a_template_that_rewrites_a_message_is_refused() -> None:
     with pytest.raises(InputError, match="rewrites what the messages say"):
         Encoder(tokenizer).encode(prompts.from_messages(thoughts), ANSWER)
     Encoder(tokenizer).encode(prompts.from_messages(MESSAGES), ANSWER)
+
+
+# Roles that templates do not know.
+
+_OPEN, _CLOSE = "<|im_start|>{{ m.role }}\n", "<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+_EACH = "{% for m in messages %}"
+_TURNS = "{{ raise_exception('take turns') if (m.role == 'user') != (loop.index0 % 2 == 0) }}"
+STRICT = {
+    # Gemma's and Mistral's: user and assistant take turns, and nobody else is there.
+    "turns": _EACH + _TURNS + _OPEN + "{{ m.content | trim }}" + _CLOSE,
+    # Phi's: what it does not know is left out.
+    "leaves out": _EACH
+    + "{% if m.role in ('user', 'assistant') %}"
+    + _OPEN
+    + "{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}<|im_start|>assistant\n",
+    # Llama 3's: the result of a tool is written as JSON.
+    "JSON": _EACH + _OPEN + "{{ m.content | tojson if m.role == 'tool' else m.content }}" + _CLOSE,
+    # Mistral's other habit: a result without the number of its call is refused.
+    "number": _EACH
+    + "{{ raise_exception('no tool_call_id') if m.role == 'tool' and not m.tool_call_id }}"
+    + _OPEN
+    + "{{ m.content }}"
+    + _CLOSE,
+    # Qwen's: results of tools stand in a user's turn, one after the other.
+    "wrapped": _EACH
+    + "<|im_start|>{{ 'user\n[' if m.role == 'tool' else m.role + '\n' }}{{ m.content }}"
+    + "{{ ']' if m.role == 'tool' }}"
+    + _CLOSE,
+}
+TOOLS: list[dict[str, Any]] = [
+    {"role": "system", "content": "You know museums."},
+    {"role": "user", "content": "Where is the picture?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "find", "arguments": '{"picture": "Mona Lisa"}'}}],
+    },
+    {"role": "tool", "content": 'The "Louvre",\nin Paris. '},
+    {"role": "tool", "content": "Room 711."},
+    {"role": "user", "content": "Say it in short."},
+]
+
+
+def strict(name: str) -> Any:
+    tokenizer = deepcopy(byte_level("chatml"))
+    tokenizer.chat_template = STRICT.get(name, TEMPLATES.get(name))
+    return tokenizer
+
+
+def assert_whole(tokenizer: Any, prompt: Prompt) -> str:
+    """Every visible character of the prompt is in the tokens once; gives what they decode to."""
+    encoded = Encoder(tokenizer).encode(prompt, ANSWER)
+    text = prompt.text
+    places = [i for span in encoded.spans if span for i in range(*span) if not text[i].isspace()]
+    assert places == [i for i in range(len(text)) if not text[i].isspace()]
+    features = split(prompt, "message")
+    owner = owners(encoded, features, text)
+    for index, feature in enumerate(features):
+        assert tokenizer.decode(encoded.ids[owner == index]).strip() == feature.text.strip()
+    return str(tokenizer.decode(encoded.ids))
+
+
+@pytest.mark.parametrize("name", ["chatml", "gemma", *STRICT])
+def test_tools_and_system_prompts_in_templates_that_do_not_know_them(name: str) -> None:
+    prompt = prompts.from_messages(TOOLS)
+    text = assert_whole(strict(name), prompt)
+    places = [text.index(piece) for piece in ("museums", "find(", "Louvre", "711", "in short")]
+    assert places == sorted(places), "in their order"
+
+
+def test_tools_as_a_template_writes_them() -> None:
+    prompt = prompts.from_messages(TOOLS)
+    assert "<|im_start|>tool\nRoom 711.<|im_end|>" in assert_whole(strict("chatml"), prompt)
+    assert "<|im_start|>user\n[Room 711.]<|im_end|>" in assert_whole(strict("wrapped"), prompt)
+
+
+def test_results_of_tools_in_a_users_turn_say_what_they_are() -> None:
+    prompt = prompts.from_messages(TOOLS)
+    for name in ("JSON", "number"):
+        text = assert_whole(strict(name), prompt)
+        assert "<|im_start|>system\nYou know museums.<|im_end|>" in text, "what it knows stays"
+        assert "<|im_start|>user\nResult of a tool:\nRoom 711.<|im_end|>" in text
+
+
+def test_neighbours_share_a_turn_where_turns_are_taken() -> None:
+    text = assert_whole(strict("turns"), prompts.from_messages(TOOLS))
+    assert text == (
+        "<|im_start|>user\nYou know museums.\n\nWhere is the picture?<|im_end|>\n"
+        '<|im_start|>assistant\nfind({"picture": "Mona Lisa"})<|im_end|>\n'
+        '<|im_start|>user\nResult of a tool:\nThe "Louvre",\nin Paris. \n\n'
+        "Result of a tool:\nRoom 711.\n\nSay it in short.<|im_end|>\n"
+        "<|im_start|>assistant"
+    )
+
+
+def test_blank_messages_leave_no_turn_behind_where_turns_are_taken() -> None:
+    blank = [TOOLS[0], {"role": "assistant", "content": " "}, *TOOLS[1:]]
+    full = assert_whole(strict("turns"), prompts.from_messages(TOOLS))
+    assert assert_whole(strict("turns"), prompts.from_messages(blank)) == full
+
+
+def test_a_developer_is_a_system_where_the_template_knows_that() -> None:
+    tokenizer = strict("JSON")
+    refuse = "{{ raise_exception('who?') if m.role not in ('system', 'user') }}"
+    tokenizer.chat_template = tokenizer.chat_template.replace(_EACH, _EACH + refuse)
+    told = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    text = assert_whole(tokenizer, prompts.from_messages(told))
+    assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhy?")
+
+
+def test_an_assistant_that_begins_where_turns_are_taken_is_refused() -> None:
+    first = [{"role": "assistant", "content": "Hello."}, {"role": "tool", "content": "One."}]
+    with pytest.raises(InputError, match=r"refuses these messages \(take turns\).*assistant, tool"):
+        Encoder(strict("turns")).encode(prompts.from_messages(first), ANSWER)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
+            st.text(st.sampled_from('ab"\\{}<|\n '), min_size=1, max_size=8).filter(str.strip),
+        ),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_nothing_is_lost_whatever_is_said(said: list[tuple[str, str]]) -> None:
+    messages = [{"role": "user", "content": "a"}, *({"role": r, "content": c} for r, c in said)]
+    for name in ("chatml", *STRICT):
+        assert_whole(strict(name), prompts.from_messages(messages))

@@ -22,7 +22,7 @@ from ropelime.explanation import Cost, build, from_dict, write_text
 from ropelime.features import split
 from ropelime.kernels import RopeRWMD
 from ropelime.passes import Asked
-from ropelime.prompt import from_text
+from ropelime.prompt import Origin, from_text
 from toy import COEF, OUTPUT, additive, readings, toy
 
 TOY = toy(sampler="exhaustive")
@@ -387,3 +387,17 @@ def test_a_link_is_followed_and_a_device_is_not_replaced(tmp_path: Path) -> None
     write_text(fifo, "through the pipe")
     assert os.read(reader, 100) == b"through the pipe"
     os.close(reader)
+
+
+def test_where_chunks_come_from_is_saved_and_old_files_load(tmp_path: Path) -> None:
+    chunks = [{"text": "red", "source": "a.txt"}, {"text": "green", "page": 2}]
+    e = toy(None, context=chunks, question="?", features="document", surrogate=additive([1.0, 0.0]))
+    e.save(tmp_path / "why.json")
+    assert load(tmp_path / "why.json") == e
+    assert load(tmp_path / "why.json").prompt.origins == (Origin("a.txt"), Origin(page="2"))
+    data = e.to_dict()
+    del data["prompt"]["origins"]  # as releases before wrote it
+    assert from_dict(data).prompt.origins == ()
+    data["prompt"]["origins"] = [{"source": "a", "sheet": "b"}]
+    with pytest.raises(InputError, match="damaged"):
+        from_dict(data)

@@ -246,3 +246,10 @@ def test_a_notebook_gets_the_page_in_a_frame() -> None:
     e = toy()
     (inside,) = re.findall(r'srcdoc="(.*?)"', e._repr_html_(), re.DOTALL)
     assert html.unescape(inside) == report(e)
+
+
+def test_chunks_are_named_by_their_source_and_page() -> None:
+    chunks = [{"text": "One.", "source": "Report <b>.pdf", "page": 4}, "Two."]
+    e = toy(None, context=chunks, features="document", surrogate=additive([1.0, 2.0]))
+    labels = [block["label"] for block in payload(e)["prompt"]]
+    assert labels[1:] == ["Chunk 1, Report <b>.pdf, page 4", "Chunk 2"]

@@ -33,6 +33,7 @@ ORDER = [
     ["diagnostics", "trust"],
     ["explanation"],
     ["citations"],
+    ["checks"],
 ]
 BEFORE = {name: {m for row in ORDER[:i] for m in row} for i, row in enumerate(ORDER) for name in row}
 METHOD = {name for row in ORDER for name in row}
@@ -40,9 +41,12 @@ MAY_IMPORT = {
     **BEFORE,
     "example": set[str](),
     "progress": {"errors"},
+    "adapters": {"errors", "prompt"},
     "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
-    "explain": METHOD | {"progress", "surrogate"},
-    "views": {"views", "errors", "explanation"},
+    "explain": METHOD | {"adapters", "progress", "surrogate"},
+    "clients": {"clients", "errors", "prompt"},
+    "ask": METHOD | {"adapters", "clients", "explain", "progress", "surrogate"},
+    "views": {"views", "errors", "explanation", "checks"},
     "web": METHOD | {"web", "example", "progress", "surrogate", "explain", "views"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
@@ -108,7 +112,7 @@ def test_only_surrogates_import_torch(file: Path) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich"}
+    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai"}
     code = f"import sys, ropelime; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -118,15 +122,17 @@ def test_importing_it_is_light() -> None:
 def test_exports() -> None:
     modules = {part(f) for f in FILES}
     public = {name for name in vars(ropelime) if not name.startswith("_")}
-    assert public - modules == set(ropelime.__all__) - {"__version__", "explain"}
+    assert public - modules == set(ropelime.__all__) - {"__version__", "ask", "explain"}
     assert sorted(ropelime.__all__) == ropelime.__all__
-    assert callable(ropelime.explain), "the function and not the module of the same name"
+    for function in (ropelime.ask, ropelime.explain):
+        assert callable(function), "the function and not the module of the same name"
     assert set(ropelime.__all__) == {
         "Explanation",
         "InputError",
         "ModelError",
         "RopeLimeError",
         "__version__",
+        "ask",
         "explain",
         "load",
         "load_surrogate",

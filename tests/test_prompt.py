@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError
-from ropelime.prompt import check_text, from_context, from_messages, from_text
+from ropelime.features import split
+from ropelime.prompt import Origin, check_text, from_context, from_messages, from_text
 
 VISIBLE = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1
@@ -111,3 +112,113 @@ def test_wrong_context(context: Any, question: Any, message: str) -> None:
 def test_wrong_messages(messages: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_messages(messages)
+
+
+# What the Chat Completions API sends and gives back besides plain texts.
+
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"q": "Kessel"}'}},
+        {"id": "2", "type": "custom", "custom": {"name": "run", "input": "ls"}},
+    ],
+}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "Kessel lies on the Dray."}
+
+
+def parts(messages: list[dict[str, Any]]) -> list[str]:
+    prompt = from_messages(messages)
+    return [prompt.text[a:b] for a, b in prompt.parts]
+
+
+def test_tool_calls_and_their_results_are_parts() -> None:
+    question = {"role": "user", "content": "Where is Kessel?"}
+    prompt = from_messages([question, CALL, RESULT])
+    assert [m.role for m in prompt.messages] == ["user", "assistant", "tool"]
+    assert prompt.content(prompt.messages[1]) == 'find({"q": "Kessel"})\nrun(ls)'
+    assert parts([question, CALL, RESULT]) == [
+        "Where is Kessel?",
+        'find({"q": "Kessel"})',
+        "run(ls)",
+        "Kessel lies on the Dray.",
+    ]
+    found = split(prompt, "message")
+    assert [f.part for f in found] == [0, 1, 1, 2], "each call by itself, and whose it is"
+    assert [f.part for f in split(prompt, "word")] == [0] * 3 + [1] * 3 + [2] * 5
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"content": "Let me look.", "tool_calls": CALL["tool_calls"][:1]},
+         ["Let me look.", 'find({"q": "Kessel"})']),
+        ({"content": "", "tool_calls": CALL["tool_calls"][:1]}, ['find({"q": "Kessel"})']),
+        ({"tool_calls": CALL["tool_calls"][:1]}, ['find({"q": "Kessel"})']),
+        ({"content": "Hi.", "tool_calls": None}, ["Hi."]),
+        ({"function_call": {"name": "old", "arguments": "{}"}}, ["old({})"]),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": {"é": 1}}}]}, ['f({"é": 1})']),
+        ({"tool_calls": [{"function": {"name": "now"}}]}, ["now()"]),
+        ({"content": None, "refusal": "I cannot."}, ["I cannot."]),
+        ({"content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]},
+         ["One.", "Two."]),
+        ({"content": [{"type": "text", "text": "One."}, {"type": "text", "text": " "}]}, ["One."]),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, ["No."]),
+    ],
+)  # fmt: skip
+def test_what_a_message_says(message: dict[str, Any], said: list[str]) -> None:
+    assert parts([{"role": "assistant", **message}]) == said
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        (
+            {"content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+            "is image_url, and only text",
+        ),
+        ({"content": ["One."]}, r"\['content'\]\[0\] is str, and only text"),
+        ({"content": [{"type": "text", "text": "a\0"}]}, r"\['content'\]\[0\] has a NUL"),
+        ({"tool_calls": "find"}, r"\['tool_calls'\] must be a list, not str"),
+        ({"tool_calls": ["find"]}, r"\['tool_calls'\]\[0\] must be a tool call"),
+        ({"tool_calls": [{"function": {"arguments": "{}"}}]}, r"must be a tool call"),
+        ({"tool_calls": [], "content": None}, r"\['content'\] must be a string"),
+        ({"tool_calls": []}, "must be a mapping with 'role' and 'content'"),
+    ],
+)
+def test_messages_that_say_nothing_readable(message: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        from_messages([{"role": "assistant", **message}])
+
+
+def test_chunks_may_say_where_they_come_from() -> None:
+    prompt = from_context(
+        [
+            {"text": "One.", "source": "report.pdf", "page": 4, "score": 0.3},
+            "Two.",
+            {"text": "Three.", "source": "two\nlines"},
+        ],
+        "Which?",
+    )
+    assert prompt.text == "Context:\nOne.\n\nTwo.\n\nThree.\n\nWhich?", "it is not sent"
+    assert prompt.origins == (Origin("report.pdf", "4"), Origin(), Origin("two lines"))
+    assert [prompt.where(i) for i in range(3)] == [
+        "chunk 1, report.pdf, page 4",
+        "chunk 2",
+        "chunk 3, two lines",
+    ]
+    assert from_context([{"text": "One."}, "Two."], None).origins == ()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [
+        ({"source": "x"}, r"context\[0\] must be a string or a mapping with 'text'"),
+        ({"text": 5}, r"context\[0\] must be a string, not int"),
+        ({"text": "a", "source": 1.5}, r"context\[0\]\['source'\] must be a string, not float"),
+        ({"text": "a", "page": "\0"}, r"context\[0\]\['page'\] has a NUL"),
+    ],
+)
+def test_wrong_chunks(chunk: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_context([chunk], "Q?")

@@ -145,3 +145,18 @@ def test_the_picture_is_the_same_each_time_and_holds_the_prompt() -> None:
     assert picture == to_svg(e)
     assert picture.startswith("<svg")
     assert "answer" in picture
+
+
+def test_chunks_are_named_in_the_ranking_where_they_have_a_source() -> None:
+    chunks = [
+        {"text": "One.", "source": "a.txt"},
+        {"text": "Two.", "source": "b\x1b[31m.pdf", "page": 4},
+    ]
+    e = toy(None, context=chunks, features="document", surrogate=additive([1.0, 2.0]))
+    ranked = [line for line in shown(e).splitlines() if "█" in line]
+    assert ["b�[31m.pdf, page 4 Two." in line for line in ranked] == [True, False]
+    assert ranked[1].split()[-2:] == ["a.txt", "One."]
+    assert all(len(line) <= 40 for line in shown(e, width=40).splitlines())
+    long = [{"text": "One.", "source": f"{'folder/' * 9}a.txt"}, "Two."]
+    e = toy(None, context=long, features="document", surrogate=additive([1.0, 2.0]))
+    assert "…lder/folder/folder/a.txt One." in shown(e)

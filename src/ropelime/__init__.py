@@ -1,6 +1,7 @@
 """RoPE-LIME: which part of my prompt made the model say that?"""
 
 from ropelime._version import __version__
+from ropelime.ask import ask
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
 from ropelime.explanation import Explanation, load
@@ -12,6 +13,7 @@ __all__ = [
     "ModelError",
     "RopeLimeError",
     "__version__",
+    "ask",
     "explain",
     "load",
     "load_surrogate",

@@ -24,7 +24,8 @@ class Source:
         number: Its number in the list, from 1, in the order of the first mention.
         feature: Its place among the features.
         text: The part itself.
-        where: What it was cut from, as far as that has a name: a chunk or a message.
+        where: What it was cut from, as far as that has a name: a chunk with its source and page, or a
+            message.
     """
 
     number: int
@@ -110,11 +111,9 @@ def cite(e: Explanation) -> Cited:
         first, last = e.tokens_in(start, end)
         weights = e.token_weights[:, first:last].sum(1)
         total = np.abs(weights).sum()
-        read = e.passes.logprob[:, first:last]
-        moved = float(np.abs(read - read[0]).mean(1).max())
         chosen: list[int] = []
         shares = weights / total if total > 0 else weights
-        if moved >= MOVED:
+        if moved(e, first, last) >= MOVED:
             bar = max(enough, BESIDE * float(np.abs(shares).max()))
             order = np.argsort(-shares, kind="stable")[:MOST]
             chosen = [int(i) for i in order if shares[i] >= bar]
@@ -127,18 +126,16 @@ def cite(e: Explanation) -> Cited:
             )
         )
     sources = tuple(
-        Source(number, i, e.features[i].text.strip(), _where(e, i)) for i, number in numbers.items()
+        Source(number, i, e.features[i].text.strip(), e.prompt.where(e.features[i].part))
+        for i, number in numbers.items()
     )
     return Cited(e.output, tuple(sentences), sources)
 
 
-def _where(e: Explanation, feature: int) -> str:
-    part = e.features[feature].part
-    if e.prompt.kind == "context":
-        return f"chunk {part + 1}"
-    if e.prompt.kind == "messages":
-        return f"message {part + 1}, {e.prompt.messages[part].role}"
-    return ""
+def moved(e: Explanation, first: int, last: int) -> float:
+    """By how much the masked prompt that moved these output tokens most did so, in nats a token."""
+    read = e.passes.logprob[:, first:last]
+    return float(np.abs(read - read[0]).mean(1).max())
 
 
 def _line(text: str) -> str:

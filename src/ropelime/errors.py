@@ -10,4 +10,4 @@ class InputError(RopeLimeError, ValueError):
 
 
 class ModelError(RopeLimeError, RuntimeError):
-    """A surrogate could not be fetched, loaded or trusted to score."""
+    """A model could not be fetched, loaded, asked or trusted to score."""

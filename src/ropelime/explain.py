@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ropelime import adapters
 from ropelime import prompt as prompts
 from ropelime._version import __version__
 from ropelime.attribution import Recipe
@@ -68,9 +69,11 @@ def explain(
     prompt: str | None = None,
     output: str | None = None,
     *,
-    context: Sequence[str] | None = None,
+    context: Sequence[str | Mapping[str, Any] | Any] | None = None,
     question: str | None = None,
-    messages: Sequence[Mapping[str, Any]] | None = None,
+    messages: Sequence[Mapping[str, Any] | Any] | None = None,
+    response: Any = None,
+    request: Mapping[str, Any] | None = None,
     features: str | Sequence[Span] = "sentence",
     surrogate: str | Surrogate | Any = "smollm2",
     sampler: str | Sampler | None = None,
@@ -86,16 +89,22 @@ def explain(
 ) -> Explanation:
     """Explain which parts of a prompt carried an output that some model gave.
 
-    Pass exactly one of ``prompt``, ``context`` (with a ``question``) and ``messages``.
+    Pass exactly one of ``prompt``, ``context`` (with a ``question``), ``messages`` and ``response``.
 
     Args:
         prompt: The prompt as one text.
         output: The answer to explain, as the model gave it.
-        context: Retrieved chunks; they are the features, the question is not.
+        context: Retrieved chunks; they are the features, the question is not. Each is a text, a mapping
+            with ``text``, ``source`` and ``page``, or a document of LangChain or LlamaIndex.
         question: What was asked about the context.
-        messages: Chat messages, each with ``role`` and ``content``.
+        messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``.
+        response: What another library gave back, which holds the output too: an OpenAI response (with
+            its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response (with the
+            ``question``).
+        request: The keyword arguments that an OpenAI response was asked with.
         features: ``"token"``, ``"word"``, ``"sentence"``, ``"paragraph"``, ``"document"`` (each chunk),
-            ``"message"`` (each message), or a list of (start, end) in the text of the prompt.
+            ``"message"`` (each message; each tool call by itself), or a list of (start, end) in the
+            text of the prompt.
         surrogate: The open model that reads the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, a function of masks, or an object.
         sampler: Which masks to read; see :mod:`ropelime.samplers`.
@@ -117,7 +126,11 @@ def explain(
             answer is when others are removed too? ``"paper"``: the method of the paper.
     """
     start = time.perf_counter()
-    asked = _prompt(prompt, context, question, messages)
+    if response is not None or request is not None:
+        given_too = {"prompt": prompt, "output": output, "context": context, "messages": messages}
+        output, said = _from_response(response, request, question, given_too)
+        context, question, messages = (said.get(k) for k in ("context", "question", "messages"))
+    asked = read_prompt(prompt, context, question, messages)
     answer = prompts.check_text("output", output)
     given = {"sampler": sampler, "target": target, "kernel": kernel, "regressor": regressor}
     masker, recipe = strategies(preset, given)  # a wrong name is refused before a model is loaded
@@ -204,12 +217,28 @@ def _check_readings(readings: str | None, removal: Removal) -> None:
         raise InputError(f"Cheap readings hide features and cannot honour removal={str(removal)!r}.")
 
 
-def _prompt(
-    prompt: str | None,
-    context: Sequence[str] | None,
+def _from_response(
+    response: Any,
+    request: Mapping[str, Any] | None,
     question: str | None,
-    messages: Sequence[Mapping[str, Any]] | None,
+    others: Mapping[str, Any],
+) -> tuple[Any, dict[str, Any]]:
+    """The answer of another library, and the arguments that say what it was asked."""
+    if response is None:
+        raise InputError("request goes with response=...; pass messages=[...] otherwise.")
+    if names := [name for name, value in others.items() if value is not None]:
+        raise InputError(f"response holds the prompt and the output; {' and '.join(names)} came too.")
+    said = adapters.arguments(response, request, question)
+    return said.pop("output"), said
+
+
+def read_prompt(
+    prompt: str | None,
+    context: Sequence[Any] | None,
+    question: str | None,
+    messages: Sequence[Any] | None,
 ) -> Prompt:
+    """The prompt out of exactly one of its three forms."""
     given = {"prompt": prompt, "context": context, "messages": messages}
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
@@ -220,9 +249,8 @@ def _prompt(
     if prompt is not None:
         return prompts.from_text(prompt)
     if context is not None:
-        return prompts.from_context(context, question)
-    assert messages is not None
-    return prompts.from_messages(messages)
+        return prompts.from_context(adapters.chunks(context), question)
+    return prompts.from_messages(adapters.messages(messages))
 
 
 def _check_numbers(budget: int | None, seed: int) -> None:

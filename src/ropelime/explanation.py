@@ -20,7 +20,7 @@ from ropelime.diagnostics import Diagnostics, diagnose
 from ropelime.errors import InputError
 from ropelime.features import Feature
 from ropelime.passes import Asked, Floats, Ints, Passes
-from ropelime.prompt import Message, Prompt, Span
+from ropelime.prompt import Message, Origin, Prompt, Span
 from ropelime.rope import RopeSpace
 from ropelime.trust import Trust, judge
 
@@ -460,6 +460,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
             tuple(Message(**message) for message in prompt["messages"]),
             tuple((int(a), int(b)) for a, b in prompt["parts"]),
             prompt["kind"],
+            tuple(Origin(**origin) for origin in prompt.get("origins", ())),
         ),
         output=data["output"],
         features=tuple(Feature(**feature) for feature in data["features"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -90,13 +91,11 @@ def _feature(prompt: Prompt, span: Span, part: int) -> Feature:
 
 
 def _parts(prompt: Prompt) -> list[tuple[int, Span]]:
-    """Every part with its number; blank messages have a number and no part."""
+    """Every part with the number of its chunk or message; a message can hold several, or none."""
     if prompt.kind != "messages":
         return list(enumerate(prompt.parts))
-    number = {
-        message.start: i for i, message in enumerate(prompt.messages) if message.end > message.start
-    }
-    return [(number[start], (start, end)) for start, end in prompt.parts]
+    starts = [message.start for message in prompt.messages]
+    return [(bisect_right(starts, start) - 1, (start, end)) for start, end in prompt.parts]
 
 
 def _cut(prompt: Prompt, splitter: Callable[[str], list[Span]]) -> list[Feature]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import bench, demo, explain, models, serve
+from ropelime.cli import ask, bench, check, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -20,6 +20,8 @@ examples:
   ropelime explain --prompt prompt.txt --output "The answer."
   ropelime serve
   ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
+  ropelime ask "Who?" --context a.txt b.txt --model gpt-4o-mini
+  ropelime check answers.jsonl --junit report.xml
 """
 
 
@@ -33,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, demo, models, serve, bench):
+    for command in (explain, ask, check, demo, models, serve, bench):
         command.add(commands)
     return top
 
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give back its exit code."""
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
+        code = options.run(options)
         sys.stdout.flush()
     except RopeLimeError as error:
         print(f"ropelime: {error}", file=sys.stderr)
@@ -53,4 +55,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: that is its right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
         return 0
-    return 0
+    return int(code or 0)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-from ropelime.cli.shared import add_method, add_output, emit, method
-from ropelime.errors import InputError
+from ropelime.cli.shared import add_method, add_output, chunks, emit, messages, method, read
 from ropelime.progress import note
 
 _EPILOG = """\
@@ -53,27 +50,14 @@ def run(options: argparse.Namespace) -> None:
     from ropelime.explain import explain
 
     explanation = explain(
-        prompt=_read(options.prompt),
+        prompt=read(options.prompt),
         output=_text_or_file(options.output),
-        context=[_read(name) or "" for name in options.context] if options.context else None,
+        context=chunks(options.context),
         question=options.question,
-        messages=_messages(options.messages),
+        messages=messages(options.messages),
         **method(options),
     )
     emit(explanation, options)
-
-
-def _read(name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        if name == "-":
-            return sys.stdin.read()
-        return Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
 
 
 def _text_or_file(value: str) -> str:
@@ -82,17 +66,7 @@ def _text_or_file(value: str) -> str:
     except (OSError, ValueError):  # too long for a file name, or not one at all
         is_file = False
     if is_file:
-        return (_read(value) or "").rstrip("\n")
+        return (read(value) or "").rstrip("\n")
     if re.fullmatch(r"\S+\.(txt|md|json)", value):
         note(f"ropelime: there is no file {value}; it is explained as the text of the answer")
     return value
-
-
-def _messages(name: str | None) -> Any:
-    text = _read(name)
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None

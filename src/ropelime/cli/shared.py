@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ropelime.errors import InputError
 from ropelime.explanation import Explanation, write_text
 from ropelime.features import GRANULARITIES
 from ropelime.kernels import KERNELS
@@ -52,9 +56,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to do with the result."""
     group = parser.add_argument_group("result")
-    group.add_argument("--json", type=_writable, metavar="FILE", help="write the explanation as JSON")
-    group.add_argument("--html", type=_writable, metavar="FILE", help="write it as a page to look into")
-    group.add_argument("--svg", type=_writable, metavar="FILE", help="write the view as a picture")
+    group.add_argument("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
+    group.add_argument("--html", type=writable, metavar="FILE", help="write it as a page to look into")
+    group.add_argument("--svg", type=writable, metavar="FILE", help="write the view as a picture")
     group.add_argument("--cite", action="store_true", help="print the answer with its sources instead")
     group.add_argument("--top", type=_count, default=5, metavar="K", help="shares to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -67,13 +71,43 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _writable(name: str) -> Path:
+def writable(name: str) -> Path:
     """A path to write to, refused before the work and not after it."""
     path = Path(name)
     if path.is_dir() or not path.parent.is_dir():
         why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise argparse.ArgumentTypeError(why)
     return path
+
+
+def read(name: str | None) -> str | None:
+    """The text of a file, or of standard input for ``-``."""
+    if name is None:
+        return None
+    try:
+        if name == "-":
+            return sys.stdin.read()
+        return Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
+
+
+def chunks(names: Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """Files as chunks, which are named by them."""
+    return [{"text": read(name), "source": name} for name in names] if names else None
+
+
+def messages(name: str | None) -> Any:
+    """Chat messages out of a JSON file."""
+    text = read(name)
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None
 
 
 def method(options: argparse.Namespace) -> dict[str, Any]:

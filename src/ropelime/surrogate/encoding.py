@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,23 @@ import numpy as np
 from ropelime.errors import InputError, ModelError
 from ropelime.features import Feature
 from ropelime.passes import Ints
-from ropelime.prompt import Prompt, Span
+from ropelime.prompt import Message, Prompt, Span
+
+_BETWEEN = "\n\n"  # messages that share a turn
+_RESULT = "Result of a tool:\n"  # what stands before one in a user's turn
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the chat template is given as one message.
+
+    Attributes:
+        role: Its role.
+        holds: The number of each message in it, and what stands before that.
+    """
+
+    role: str
+    holds: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -125,32 +141,40 @@ class Encoder:
                 )
         if not self._tokenizer.chat_template:
             return _without_template(prompt, contents)
-        places = [f"Xq{i:04d}zX" for i in range(len(contents))]
-        frame = self._template(roles, places)
-        real = self._template(roles, contents)
-        if re.findall("|".join(places), frame) != places:
+        refused: InputError | ModelError | None = None
+        for turns in _turns(prompt):
+            try:
+                return self._place(prompt, contents, turns)
+            except (InputError, ModelError) as error:
+                refused = refused or error  # of the messages as they are: the others are our doing
+        assert refused is not None
+        raise refused
+
+    def _place(self, prompt: Prompt, contents: list[str], turns: list[Turn]) -> Rendered:
+        """Let the template write these turns, and find every message in what it wrote."""
+        named = {i: f"Xq{i:04d}zX" for turn in turns for i, _ in turn.holds}
+        frame = self._template(turns, named)
+        real = self._template(turns, dict(enumerate(contents)))
+        either = "|".join(named.values())
+        if re.findall(either, frame) != list(named.values()):
             raise ModelError(
                 "The chat template of the surrogate does not write out every message once and in "
                 "order. Pass prompt= instead of messages=, or choose another surrogate."
             )
-        return _fill(re.split("|".join(places), frame), prompt, real)
+        written = [prompt.messages[i] for i in named]
+        return _fill(re.split(either, frame), prompt, written, real)
 
-    def _template(self, roles: list[str], contents: list[str]) -> str:
-        messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    def _template(self, turns: list[Turn], contents: Mapping[int, str]) -> str:
+        messages = [
+            {"role": t.role, "content": _BETWEEN.join(lead + contents[i] for i, lead in t.holds)}
+            for t in turns
+        ]
         try:
             return self._apply(messages)
         except Exception as error:
-            if roles[0] != "system" or len(roles) < 2 or roles[1] != "user":
-                raise InputError(
-                    f"The chat template of the surrogate refuses these messages ({error}). Their "
-                    f"roles are: {', '.join(roles)}."
-                ) from error
-        merged = {"role": "user", "content": f"{contents[0]}\n\n{contents[1]}"}
-        try:
-            return self._apply([merged, *messages[2:]])
-        except Exception as error:
             raise InputError(
-                f"The chat template of the surrogate refuses these messages ({error})."
+                f"The chat template of the surrogate refuses these messages ({error}). Their "
+                f"roles are: {', '.join(turn.role for turn in turns)}."
             ) from error
 
     def _apply(self, messages: list[dict[str, str]]) -> str:
@@ -241,10 +265,39 @@ def _without_template(prompt: Prompt, contents: list[str]) -> Rendered:
     return Rendered(text + "assistant: " * (prompt.kind == "messages"), tuple(pieces))
 
 
-def _fill(frame: list[str], prompt: Prompt, real: str) -> Rendered:
+def _turns(prompt: Prompt) -> list[list[Turn]]:
+    """Ways to give the messages to a template, the plainest first; each holds all that they say.
+
+    Templates differ in the roles that they know: Gemma's refuses "system", Mistral's "tool" without its
+    call, Phi's leaves out what it does not know, Llama's rewrites results of tools, and several want
+    user and assistant to take turns. So: as they are; then results of tools in a user's turn; then all
+    but the assistant in the user's, with neighbours in one turn.
+    """
+    plain = [Turn(message.role, ((i, ""),)) for i, message in enumerate(prompt.messages)]
+    told = [_told(turn) for turn in plain]
+    taking: list[Turn] = []
+    for turn, message in zip(told, prompt.messages, strict=True):
+        role = "assistant" if turn.role == "assistant" else "user"
+        if not prompt.content(message).strip():
+            continue  # blank: it would be an empty turn, or leave empty lines in one
+        if taking and taking[-1].role == role:
+            taking[-1] = Turn(role, taking[-1].holds + turn.holds)
+        else:
+            taking.append(Turn(role, turn.holds))
+    return [plain, *([told] if told != plain else []), *([taking] if taking != told else [])]
+
+
+def _told(turn: Turn) -> Turn:
+    """The turn with a role that every template should know, if it was one of the API's newer ones."""
+    if turn.role in ("tool", "function"):
+        return Turn("user", tuple((i, _RESULT) for i, _ in turn.holds))
+    return Turn("system", turn.holds) if turn.role == "developer" else turn
+
+
+def _fill(frame: list[str], prompt: Prompt, messages: Sequence[Message], real: str) -> Rendered:
     """Put the messages between the parts of the frame, trimmed where the template trims (Gemma's)."""
     text, pieces = frame[0], []
-    for message, after in zip(prompt.messages, frame[1:], strict=True):
+    for message, after in zip(messages, frame[1:], strict=True):
         content = prompt.content(message)
         ways = (content, content.strip(), content.rstrip(), content.lstrip())
         written = next((way for way in ways if real.startswith(text + way + after)), content)

@@ -74,11 +74,18 @@ class Space:
             self._put(row, between[:, mine], owner[mine])
 
     def look_back(self, row: Row, features: Ints) -> None:
-        """Mover's distance of a row that sees these features as they are in the full prompt."""
+        """Mover's distance of a row that sees these features as they are in the full prompt.
+
+        What is kept has not moved, in either direction; what is gone goes to the nearest that is kept.
+        """
         if self._within is None:
             assert self._base is not None
             self._within = self._distances(*self._base)
-        self._put(row, self._within[:, features], features)
+        if not len(features):
+            return
+        gone = np.setdiff1d(np.arange(self._features), features)
+        nearest = self._within[np.ix_(gone, features)].min(1)
+        self.distance[row.index] = float(nearest @ self._mass[gone]) / float(self._mass.sum())
 
     def _distances(self, r: torch.Tensor, theta: torch.Tensor) -> Floats:
         assert self._base is not None

@@ -124,7 +124,7 @@ def _blocks(e: Explanation) -> list[dict[str, Any]]:
     if prompt.kind == "messages":
         named = [(m.start, m.end, m.role) for m in prompt.messages if m.end > m.start]
     elif prompt.kind == "context":
-        named = [(a, b, f"Chunk {number}") for number, (a, b) in enumerate(prompt.parts, 1)]
+        named = [(a, b, _title(prompt.where(i))) for i, (a, b) in enumerate(prompt.parts)]
     else:
         named = [(0, len(prompt.text), "")]
     blocks: list[dict[str, Any]] = []
@@ -138,6 +138,10 @@ def _blocks(e: Explanation) -> list[dict[str, Any]]:
             blocks.append({"label": visible(label), "pieces": _pieces(e, start, end)})
         at = end
     return blocks
+
+
+def _title(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:

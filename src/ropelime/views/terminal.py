@@ -111,14 +111,18 @@ def _prompt(explanation: Explanation, marked: int) -> Text:
 def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     intervals, place = uncertainty(explanation).scores, places(explanation)
+    prompt = explanation.prompt
     for justify in ("left", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
+    if prompt.origins:
+        table.add_column(overflow="ellipsis", no_wrap=True, style="dim")
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     largest = float(explanation.scores.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for share in explanation.top(top):
         sign = "+" if share.weight >= 0 else "-"
         bar = sign + _bar(longest * share.score / largest)
+        part = explanation.features[share.index].part
         between: tuple[str, ...] = ()
         if intervals is not None:
             low, high = intervals[share.index]
@@ -128,9 +132,15 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
             f"{share.score:.0%}",
             *between,
             Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),
+            *((Text(_end(plain(str(prompt.origin(part))), width // 4)),) if prompt.origins else ()),
             Text(plain(" ".join(share.text.split()))),  # a plain string would be read as markup
         )
     return table
+
+
+def _end(text: str, width: int) -> str:
+    """The end of a text that is too long: of a path, that is where the file is."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
 def _bar(length: float) -> str:

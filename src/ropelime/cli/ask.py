@@ -1,0 +1,126 @@
+"""``ropelime ask``: ask a closed model once, and explain its answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ropelime.cli.shared import add_method, add_output, chunks, emit, messages, method
+from ropelime.errors import InputError
+from ropelime.progress import note
+
+_EPILOG = """\
+The key is read from OPENAI_API_KEY and never written anywhere. A server of your own may need none.
+The answer appears on standard error as it comes; the explanation goes to standard output.
+
+examples:
+  ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini
+  ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --cite --html why.html
+  ropelime ask --messages chat.json --model gpt-4o-mini --features message
+  ropelime ask "Why?" --model qwen3 --base-url http://localhost:8000/v1 --sampling temperature=0
+  ropelime ask "Why?" --model gpt-4o-mini --features word --price-in 0.15 --price-out 0.6
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "ask",
+        help="ask a closed model once and explain its answer",
+        description="Ask a closed model, exactly once, and explain which parts of the prompt carried "
+        "its answer. The same question is not paid twice: answers are kept in the user's cache folder.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("question", nargs="?", help="what to ask, about the context if there is one")
+    parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
+    parser.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list, instead")
+    group = parser.add_argument_group("the closed model")
+    group.add_argument("--model", required=True, help="its name at the server, such as gpt-4o-mini")
+    group.add_argument(
+        "--base-url", metavar="URL", help="any server that speaks the Chat Completions API"
+    )
+    group.add_argument(
+        "--sampling", nargs="+", default=[], metavar="NAME=VALUE",
+        help="other arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
+    )  # fmt: skip
+    group.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S",
+        help="seconds without a sign of the server (default 120)",
+    )  # fmt: skip
+    group.add_argument(
+        "--retries", type=int, default=2, metavar="N",
+        help="how often to ask again when it is busy, fails or cannot be reached (default 2)",
+    )  # fmt: skip
+    group.add_argument("--price-in", type=float, metavar="P", help="of a million tokens of the prompt")
+    group.add_argument("--price-out", type=float, metavar="P", help="of a million tokens of the answer")
+    group.add_argument("--no-cache", action="store_true", help="ask anew, and do not keep the answer")
+    group.add_argument("--no-stream", action="store_true", help="take the answer at once")
+    add_method(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Ask, explain, show, write."""
+    from ropelime.ask import ask
+
+    if (options.price_in is None) != (options.price_out is None):
+        raise InputError("--price-in and --price-out go together.")
+    explanation = ask(
+        options.question,
+        model=options.model,
+        context=chunks(options.context),
+        messages=messages(options.messages),
+        base_url=options.base_url,
+        sampling=_sampling(options.sampling),
+        price=None if options.price_in is None else (options.price_in, options.price_out),
+        timeout=options.timeout,
+        retries=options.retries,
+        cache=not options.no_cache,
+        stream=not options.no_stream and not options.quiet,
+        on_text=None if options.quiet else _show,
+        on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {worded(answer)}"),
+        **method(options),
+    )
+    emit(explanation, options)
+
+
+def _show(text: str) -> None:
+    """Show a piece of the answer, where it cannot act on the terminal."""
+    from ropelime.views.text import plain
+
+    sys.stderr.write(plain(text))
+    sys.stderr.flush()
+
+
+def worded(answer: dict[str, Any]) -> str:
+    """What the answer took, in a line."""
+    usage = answer["usage"]
+    words = [f"{answer['model']} answered"]
+    if answer["cached"]:
+        words = [f"the answer of {answer['model']} was there already, and nothing was paid"]
+    elif answer["retries"]:
+        words[0] += f" after {answer['retries']} failed {'try' if answer['retries'] == 1 else 'tries'}"
+    if usage:
+        words.append(
+            f"{usage.get('prompt_tokens', '?')} tokens in, {usage.get('completion_tokens', '?')} out"
+        )
+    if answer["cost"] is not None:
+        words.append(f"cost {answer['cost']:.6f}")
+    return " · ".join(words)
+
+
+def _sampling(pairs: list[str]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InputError(f"--sampling takes NAME=VALUE, such as temperature=0, not {pair!r}.")
+        try:
+            chosen[name] = json.loads(value)
+        except ValueError:
+            chosen[name] = value
+    return chosen

@@ -1,0 +1,200 @@
+"""``ropelime check``: hold answers against what they must rest on, for CI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ropelime import checks
+from ropelime.checks import Assertion
+from ropelime.cli.shared import add_method, method, read, writable
+from ropelime.errors import InputError, RopeLimeError
+from ropelime.explanation import Explanation, load, write_text
+from ropelime.progress import note, reporting
+from ropelime.strategies import unknown
+from ropelime.views.junit import Case, junit
+
+_INPUT = (
+    "prompt", "context", "question", "messages", "output", "response", "request", "features"
+)  # fmt: skip
+_KEYS = ("id", "expect", "explanation", *_INPUT)
+_EPILOG = """\
+Each line of FILE is a JSON object: an input of explain (prompt, context with question, or messages,
+with the output) or the path of a saved explanation ("explanation", beside FILE), and what to expect:
+
+  {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "...",
+   "expect": [{"rests_on": {"document": 1}}, {"not_rests_on": {"text": "Ignore all"}}]}
+  {"explanation": "why.json", "expect": [{"not_rests_on": {"role": "system"}, "at_most": 0.1}]}
+
+A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
+file) or a text in it. The answer rests on it when its features together support the answer with more
+than 1.5 times their fair share (what they would have if all features were alike), or half way from it
+to everything, where that is less. "factor" puts another number in the place of 1.5; "at_least"
+(rests_on) and "at_most" (not_rests_on) put a share in the place of the rule; "of" names the part of the
+answer that it is about. An answer that no masked prompt moved by 0.1 nats a token rests on nothing.
+
+exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest still is)
+
+examples:
+  ropelime check answers.jsonl
+  ropelime check answers.jsonl --junit report.xml --features document
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line that can be read: what to explain, and what to expect of it."""
+
+    line: int
+    name: str
+    given: Mapping[str, Any]
+    expect: tuple[Assertion, ...]
+    saved: Path | None
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "check",
+        help="check what answers rest on, with JUnit XML and an exit code",
+        description="Check that answers rest on what they should, and not on what they should not.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but what is wrong")
+    add_method(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check every line; gives the exit code."""
+    try:
+        text = read(options.file) or ""
+        folder = Path(".") if options.file == "-" else Path(options.file).parent
+        entries = list(_entries(text, folder))
+        if not entries:
+            raise InputError(f"{options.file} has no lines: there is nothing to check.")
+        todo = [entry for entry in entries if isinstance(entry, Entry)]
+        fresh = any(entry.saved is None for entry in todo)
+        chosen = method(options) if fresh else {}  # saved explanations need no model
+        cases = _check(entries, chosen, quiet=options.quiet)
+        if options.junit:
+            write_text(options.junit, junit(options.file, cases))
+    except RopeLimeError as error:  # 1 would say that an assertion fails
+        note(f"ropelime: {error}")
+        return 2
+    _show(cases, options)
+    if any(case.verdict is None for case in cases):
+        return 2
+    return 1 if any(case.fails for case in cases) else 0
+
+
+def _entries(text: str, folder: Path) -> Iterator[Entry | Case]:
+    """What each line asks for, or a case that says what is wrong with it."""
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.strip():
+            continue
+        name = f"line {number}"
+        try:
+            data = _json(line)
+            name = str(data.get("id", name))
+            yield _entry(number, name, data, folder)
+        except InputError as error:
+            yield Case(number, name, "can be read", wrong=str(error))
+
+
+def _json(line: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"This is no JSON ({error}).") from None
+    if not isinstance(data, dict):
+        raise InputError(f"A JSON object is needed, not {type(data).__name__}.")
+    for key in data:
+        if key not in _KEYS:
+            raise unknown("key", key, _KEYS)
+    return data
+
+
+def _entry(number: int, name: str, data: Mapping[str, Any], folder: Path) -> Entry:
+    expect = data.get("expect")
+    expect = [expect] if isinstance(expect, Mapping) else expect
+    if not isinstance(expect, list) or not expect:
+        raise InputError('There is nothing to check: "expect" must be a list of assertions.')
+    given = {key: data[key] for key in _INPUT if data.get(key) is not None}
+    saved = data.get("explanation")
+    if saved is not None and (not isinstance(saved, str) or given):
+        raise InputError('"explanation" must be the path of a saved one, and stands alone.')
+    path = None if saved is None else folder / saved
+    return Entry(number, name, given, tuple(map(checks.read, expect)), path)
+
+
+def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) -> list[Case]:
+    cases: list[Case] = []
+    with reporting(False if quiet else "auto", "Checking answers") as report:
+        for done, entry in enumerate(entries):
+            if isinstance(entry, Case):
+                cases.append(entry)
+                continue
+            start = time.perf_counter()
+            try:
+                explanation: Explanation | None = _explanation(entry, chosen)
+            except RopeLimeError as error:
+                explanation, wrong = None, str(error)
+            seconds = time.perf_counter() - start
+            for assertion in entry.expect:
+                case = Case(entry.line, entry.name, str(assertion), seconds=seconds)
+                seconds = 0.0  # the first one has waited for all of them
+                try:
+                    if explanation is None:
+                        raise InputError(wrong)
+                    cases.append(replace(case, verdict=checks.check(explanation, assertion)))
+                except RopeLimeError as error:
+                    cases.append(replace(case, wrong=str(error)))
+            if report:
+                report(done + 1, len(entries))
+    return cases
+
+
+def _explanation(entry: Entry, chosen: dict[str, Any]) -> Explanation:
+    from ropelime.explain import explain
+
+    if entry.saved is not None:
+        return load(entry.saved)
+    return explain(**{**chosen, "progress": False, **entry.given})
+
+
+def _show(cases: list[Case], options: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ropelime.views.text import plain
+
+    for case in cases:
+        if case.verdict is None:
+            note(f"ropelime: {options.file}, line {case.line}: {plain(case.wrong)}")
+    if options.quiet:
+        return
+    table = Table.grid(padding=(0, 1))
+    for _ in range(5):
+        table.add_column(overflow="fold")
+    colours = {"holds": "green", "FAILS": "bold red", "ERROR": "bold yellow"}
+    for case in cases:
+        word = "ERROR" if case.verdict is None else "FAILS" if case.fails else "holds"
+        why = case.wrong if case.verdict is None else case.verdict.why
+        cells = (f"{case.line}", plain(case.name), plain(case.what), plain(why))
+        table.add_row(Text(word, style=colours[word]), *map(Text, cells))
+    Console().print(table)
+    holding = sum(case.verdict is not None and case.verdict.holds for case in cases)
+    failing, wrong = sum(case.fails for case in cases), sum(case.verdict is None for case in cases)
+    print(f"{len(cases)} checked: {holding} hold, {failing} fail, {wrong} could not be checked")
+    if options.junit:
+        print(f"Written to {options.junit}")

@@ -1,0 +1,1 @@
+"""Closed models: one call, one answer, and where answers are kept."""

@@ -1,0 +1,57 @@
+"""The guide's code runs from top to bottom and prints what the guide says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropelime.cli import main
+from ropelime.surrogate import models
+from servers import Proxy, says
+
+pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
+# A block of Python, and what it prints if that is shown.
+BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?", GUIDE, re.DOTALL)
+ANSWER = "Lamps carry a guarantee of six years. To use it, send a photograph of the lamp."
+USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
+
+
+def test_the_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = models.fetch_embedded()  # the model stays where it is; answers go elsewhere
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / folder.name).symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-guide-0123456789")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    names: dict[str, Any] = {}
+    assert sum(bool(shown) for _, shown in BLOCKS) == 4
+    with Proxy(otherwise=says(ANSWER, usage=USAGE)).running() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        for code, shown in BLOCKS:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(code, names)
+            same(printed.getvalue(), shown)
+    assert len(server.seen) == 1, "the model is asked once in the whole guide"
+    assert main(["check", "answers.jsonl", "--junit", "report.xml"]) == 0
+    assert "5 checked: 5 hold" in capsys.readouterr().out
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"why.html", "why.json", "answers.jsonl", "report.xml", "cache"}
+
+
+def same(printed: str, shown: str) -> None:
+    """Shares move by a few points with the chip's arithmetic; the ranking and the text do not."""
+    share = re.compile(r"^(\d+)%", re.MULTILINE)
+    assert share.sub("", printed).split("\n") == share.sub("", shown).split("\n")
+    for ours, theirs in zip(share.findall(printed), share.findall(shown), strict=True):
+        assert abs(int(ours) - int(theirs)) <= 10
