@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-# Waiting threads of libgomp spin; where another program has the core, that costs up to twenty times the
-# work itself. A short spin costs nothing on an idle machine (docs/performance.md).
+# Waiting threads of libgomp spin, and where another program wants the core, they keep the thread that
+# works from it. A short spin costs nothing on an idle machine.
 _SPIN = {"GOMP_SPINCOUNT": "1000"}
 
 
