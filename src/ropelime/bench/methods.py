@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ropelime.attribution import Recipe
+from ropelime.explain import PRESETS
 from ropelime.passes import Floats, Masks, Passes
 from ropelime.regression import Fit
 from ropelime.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
@@ -23,12 +24,14 @@ class Method:
         sampler: Its masks.
         recipe: Its target, kernel and regressor.
         tokens_of: Another method: masks are drawn only until they cost as many tokens as that one's.
+        readings: ``"exact"`` or ``"cheap"``.
     """
 
     name: str
     sampler: Sampler
     recipe: Recipe
     tokens_of: str | None = None
+    readings: str = "exact"
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,20 @@ def method(
     kernel: object,
     regressor: object,
     tokens_of: str | None = None,
+    *,
+    readings: str = "exact",
 ) -> Method:
     """A method from names or objects."""
-    return Method(name, resolve_sampler(sampler), Recipe.of(target, kernel, regressor), tokens_of)
+    recipe = Recipe.of(target, kernel, regressor)
+    return Method(name, resolve_sampler(sampler), recipe, tokens_of, readings)
+
+
+def preset(name: str) -> Method:
+    """One of the presets of :func:`ropelime.explain`."""
+    chosen = PRESETS[name]
+    return method(
+        name, chosen.sampler, chosen.target, chosen.kernel, chosen.regressor, readings=chosen.readings
+    )
 
 
 def contextcite() -> Method:
@@ -99,6 +113,10 @@ def hotpotqa(context: str) -> list[Method]:
         contextcite(),
         method("shapley", "shapley:64", "nll", "uniform", "ridge"),
         method("one-at-a-time", "one-at-a-time", "nll", "uniform", "ridge"),
+        preset("evidence"),
+        method("answer only, cheap", "leave-one-out", "shift", "uniform", "wls", readings="cheap"),
+        method("leave-one-out, cheap", "leave-one-out", "kl", "uniform", "wls", readings="cheap"),
+        preset("faithful"),
     ]
     if context == "all":
         singles = "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64"

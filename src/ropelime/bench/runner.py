@@ -16,7 +16,6 @@ from ropelime.bench.store import Row, Store
 from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
 from ropelime.passes import Floats, Masks, Passes, join
 from ropelime.prompt import from_text
-from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Scorer, Surrogate
 
 CHANCE = "chance"
@@ -70,11 +69,21 @@ def run(
 
 
 class Reader:
-    """Readings of one example, each mask read at most once."""
+    """Readings of one example and one kind, each mask read at most once."""
 
-    def __init__(self, scorer: Scorer, *, kl: bool, spaces: tuple[RopeSpace, ...]) -> None:
-        """Read nothing yet."""
-        self._scorer, self._kl, self._spaces = scorer, kl, spaces
+    def __init__(self, scorer: Scorer, methods: Sequence[Method], *, cheap: bool) -> None:
+        """Read nothing yet.
+
+        Args:
+            scorer: The example, made ready.
+            methods: Who will want the readings, and so what of them.
+            cheap: Whether they are cheap.
+        """
+        self._scorer, self._cheap = scorer, cheap
+        self._kl = any(m.recipe.target.needs_kl for m in methods)
+        self._asked = scorer.has_question and any(m.recipe.target.reads_question for m in methods)
+        spaces = {m.recipe.kernel.space for m in methods if m.recipe.kernel.space is not None}
+        self._spaces = tuple(sorted(spaces, key=repr))
         self._place: dict[bytes, int] = {}
         self._passes: Passes | None = None
 
@@ -87,7 +96,13 @@ class Reader:
         rows = np.concatenate([ones, np.array(list(fresh.values()))])
         first = self._passes is None
         # Divergences and distances are wanted of the masks that are fitted, which come first.
-        new = self._scorer.score(rows, kl=self._kl and first, spaces=self._spaces if first else ())
+        new = self._scorer.score(
+            rows,
+            kl=self._kl and first,
+            spaces=self._spaces if first else (),
+            cheap=self._cheap,
+            asked=self._asked and first,
+        )
         start = 0 if self._passes is None else len(self._passes.masks)
         self._passes = new if self._passes is None else join(self._passes, new)
         for offset, mask in enumerate(rows):
@@ -123,20 +138,22 @@ def _example(
     scorer = surrogate.prepare(
         from_text(example.prompt), example.spans, example.answer, removal=Removal()
     )
-    spaces = {m.recipe.kernel.space for m in methods if m.recipe.kernel.space is not None}
-    reader = Reader(
-        scorer,
-        kl=any(m.recipe.target.needs_kl for m in methods),
-        spaces=tuple(sorted(spaces, key=repr)),
-    )
+    kinds = {
+        kind: [m for m in methods if (m.readings == "cheap") == (kind == "cheap")]
+        for kind in ("exact", "cheap")
+    }
+    readers = {kind: Reader(scorer, some, cheap=kind == "cheap") for kind, some in kinds.items()}
+    reader = readers["exact"]
     # Every method draws from the same generator, so settings that differ in size only share masks.
     drawn = {
         m.name: m.sampler.sample(n, budget=None, rng=np.random.default_rng([seed, number])).masks
         for m in methods
     }
     unseen = held_out(n, np.random.default_rng([seed, number, 1]))
-    reader.read(np.concatenate([*drawn.values(), unseen]))
-    read = {name: reader.passes(masks) for name, masks in drawn.items()}
+    reader.read(np.concatenate([*(drawn[m.name] for m in kinds["exact"]), unseen]))
+    if kinds["cheap"]:
+        readers["cheap"].read(np.concatenate([drawn[m.name] for m in kinds["cheap"]]))
+    read = {m.name: readers[m.readings].passes(drawn[m.name]) for m in methods}
 
     fits: dict[str, tuple[Attribution, Passes, float]] = {}
     for m in methods:
@@ -168,7 +185,7 @@ def _example(
                 **_rounded(row),
                 "masks": len(passes.masks),
                 "tokens": tokens,
-                "seconds": round(tokens * reader.seconds_per_token + seconds, 4),
+                "seconds": round(tokens * readers[m.readings].seconds_per_token + seconds, 4),
             }
         )
     expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(_UNLABELLED)
