@@ -21,10 +21,9 @@ from ropelime.evaluation import chance
 from ropelime.passes import Floats, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.regression import Fit
-from ropelime.rope import RopeSpace
 from ropelime.samplers import Bernoulli
 from ropelime.surrogate import FunctionSurrogate, Removal, Surrogate
-from ropelime.surrogate.base import Progress, Scorer
+from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
 
 COEF = np.array([0.8, 0.05, 0.4, 0.2, 0.1])  # no two sums of some of them are equal
@@ -55,18 +54,9 @@ class Recording:
         self.read.append([])
         return self
 
-    def score(
-        self,
-        masks: Masks,
-        *,
-        kl: bool,
-        spaces: Sequence[RopeSpace] = (),
-        cheap: bool = False,
-        asked: bool = False,
-        progress: Progress | None = None,
-    ) -> Passes:
-        self.read[-1] += [b"cheap" * cheap + m.tobytes() for m in masks]
-        return self.scorer.score(masks, kl=kl, spaces=spaces, cheap=cheap, asked=asked)
+    def score(self, masks: Masks, **options: Any) -> Passes:
+        self.read[-1] += [b"cheap" * options.get("cheap", False) + m.tobytes() for m in masks]
+        return self.scorer.score(masks, **options)
 
     @property
     def has_question(self) -> bool:

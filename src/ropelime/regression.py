@@ -49,12 +49,8 @@ class WLS:
 
         By numpy: this is the default, and importing scikit-learn takes longer than all of it.
         """
-        middle = np.average(masks, axis=0, weights=weights)
-        mean = np.average(targets, axis=0, weights=weights)
-        root = np.sqrt(weights)
-        y = (targets.T - np.atleast_1d(mean)[:, None] if targets.ndim > 1 else targets - mean) * root
-        coef = np.linalg.lstsq((masks - middle) * root[:, None], y.T, rcond=None)[0]
-        return Fit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
+        x, y = centred(masks, targets, weights)
+        return _with_intercept(np.linalg.lstsq(x, y, rcond=None)[0], masks, targets, weights)
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,7 @@ class BayesRidge:
         else:
             columns = [self._coefficients(masks, column, weights) for column in targets.T]
             coef = np.stack(columns, 1)
-        middle = np.average(masks, axis=0, weights=weights)
-        mean = np.average(targets, axis=0, weights=weights)
-        return Fit(coef, np.asarray(mean - middle @ coef))
+        return _with_intercept(coef, masks, targets, weights)
 
     def _coefficients(self, masks: Masks, targets: Floats, weights: Floats) -> Floats:
         x, y = centred(masks, targets, weights)
@@ -217,11 +211,18 @@ def weighted_r2(fit: Fit, masks: Masks, targets: Floats, weights: Floats) -> flo
 
 
 def centred(masks: Masks, targets: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Masks and targets less their weighted means, times the roots of the weights (mean one)."""
+    """Masks and (N,) or (N, T) targets less their weighted means, times the roots of the weights."""
     root = np.sqrt(weights / weights.mean())
     x = masks - np.average(masks, axis=0, weights=weights)
-    y = targets - np.average(targets, weights=weights)
-    return x * root[:, None], y * root
+    y = targets - np.average(targets, axis=0, weights=weights)
+    return x * root[:, None], (y.T * root).T
+
+
+def _with_intercept(coef: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    """Put the model through the weighted means."""
+    middle = np.average(masks, axis=0, weights=weights)
+    mean = np.average(targets, axis=0, weights=weights)
+    return Fit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
 
 
 def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:

@@ -14,6 +14,7 @@ from ropelime.bench.data import Example
 from ropelime.bench.methods import Method
 from ropelime.bench.store import Row, Store
 from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
+from ropelime.explain import READINGS
 from ropelime.passes import Floats, Masks, Passes, join
 from ropelime.prompt import from_text
 from ropelime.surrogate import Removal, Scorer, Surrogate
@@ -138,10 +139,7 @@ def _example(
     scorer = surrogate.prepare(
         from_text(example.prompt), example.spans, example.answer, removal=Removal()
     )
-    kinds = {
-        kind: [m for m in methods if (m.readings == "cheap") == (kind == "cheap")]
-        for kind in ("exact", "cheap")
-    }
+    kinds = {kind: [m for m in methods if m.readings == kind] for kind in READINGS}
     readers = {kind: Reader(scorer, some, cheap=kind == "cheap") for kind, some in kinds.items()}
     reader = readers["exact"]
     # Every method draws from the same generator, so settings that differ in size only share masks.

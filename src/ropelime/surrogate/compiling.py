@@ -11,6 +11,7 @@ from transformers import AttentionInterface
 
 from ropelime.errors import ModelError
 from ropelime.surrogate.attention import NAME, _forward
+from ropelime.surrogate.engine import layers_of
 
 
 class Compiled:
@@ -23,12 +24,9 @@ class Compiled:
 
     def __init__(self, model: Any) -> None:
         """Compile nothing yet: torch does so when a layer first runs."""
-        count = model.config.get_text_config().num_hidden_layers
-        lists = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
-        found = next(lists, None)
-        if found is None:
+        self._layers = layers_of(model)
+        if not self._layers:
             raise ModelError("The layers of this model were not found, so they cannot be compiled.")
-        self._layers = list(found)
         self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
         plain: Any = torch.compiler.disable  # which has no types
         self._attention = plain(_forward)

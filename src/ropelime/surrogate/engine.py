@@ -21,8 +21,8 @@ from ropelime.surrogate.packing import Chunk, Packer, Place
 from ropelime.surrogate.rows import Row, Rows
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
-_CPU_TOKENS = 1_024  # more is no faster there
-_GPU_TOKENS = 32_768  # more is no faster either, and takes memory
+_CPU_TOKENS = 1_024  # enough for its matrix products
+_GPU_TOKENS = 32_768  # enough to keep a large one busy; more only takes memory
 _WIDTHS = 16  # a token takes about so many times a layer's widths, until its memory has been seen
 _FEWEST_TOKENS = 64  # where even that does not fit, nothing will
 _FREE_PART = 0.7  # of the free memory, for one chunk
@@ -58,6 +58,7 @@ class Engine:
         """Take a model, and what to call it in errors."""
         self._model, self._name = model, name
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
+        self._layers = layers_of(model)
 
     def packs(self, longest: int) -> bool:
         """Whether rows of this length can be run packed."""
@@ -167,8 +168,8 @@ class Engine:
         device = input_device(model)
         with (
             _only(model, chunk.outputs),
-            _short_end(model, chunk.outputs),
-            hidden_states(model, hidden) as states,
+            _short_end(model, self._layers, chunk.outputs),
+            _inputs(self._layers, hidden) as states,
         ):
             logits = model(
                 input_ids=torch.as_tensor(chunk.ids, device=device)[None],
@@ -216,7 +217,7 @@ class Engine:
             if row.past is not None or row.end > row.length:  # ALiBi models take no positions
                 arguments["position_ids"] = torch.as_tensor(row.positions, device=device)[None]
             outputs = np.arange(row.length - row.outputs, row.length)
-            with _only(model, outputs), hidden_states(model, hidden) as states:
+            with _only(model, outputs), _inputs(self._layers, hidden) as states:
                 logits = model(
                     input_ids=torch.as_tensor(row.ids, device=device)[None],
                     past_key_values=cache,
@@ -310,9 +311,14 @@ class Budget:
 def _width(model: Any) -> int:
     """Key heads times their dimensions."""
     config = model.config.get_text_config()
-    heads = int(config.num_attention_heads)
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(getattr(config, "num_key_value_heads", None) or heads) * int(head)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(heads) * head_size(model)
+
+
+def head_size(model: Any) -> int:
+    """Dimensions of a head."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 class _Trail:
@@ -398,9 +404,9 @@ def _only(model: Any, outputs: Ints) -> Iterator[None]:
 
 
 @contextmanager
-def _short_end(model: Any, outputs: Ints) -> Iterator[None]:
+def _short_end(model: Any, layers: Sequence[Any], outputs: Ints) -> Iterator[None]:
     """Spare the last feed-forward part the tokens whose result nobody looks at."""
-    part = getattr(_layers(model)[-1], "mlp", None) if _layers(model) else None
+    part = getattr(layers[-1], "mlp", None) if layers else None
     if part is None or _is_mixture(model):
         yield
         return
@@ -431,7 +437,7 @@ def _is_mixture(model: Any) -> bool:
     return any(getattr(config, name, None) for name in names)
 
 
-def _layers(model: Any) -> list[Any]:
+def layers_of(model: Any) -> list[Any]:
     """The layers of a model; none where they are not found."""
     count = model.config.get_text_config().num_hidden_layers
     stacks = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
@@ -439,14 +445,13 @@ def _layers(model: Any) -> list[Any]:
 
 
 @contextmanager
-def hidden_states(model: Any, layers: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
-    """Collect what goes into some layers while the model runs."""
+def _inputs(layers: Sequence[Any], wanted: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
+    """Collect what goes into some of the layers while the model runs."""
     states: dict[int, torch.Tensor] = {}
-    if not layers:
+    if not wanted:
         yield states
         return
-    stack = _layers(model)
-    if not stack:
+    if not layers:
         raise ModelError("The layers of this model were not found. Use embedding='key'.")
 
     def collector(layer: int) -> Any:
@@ -456,7 +461,7 @@ def hidden_states(model: Any, layers: Collection[int]) -> Iterator[dict[int, tor
         return take
 
     handles = [
-        stack[layer].register_forward_pre_hook(collector(layer), with_kwargs=True) for layer in layers
+        layers[layer].register_forward_pre_hook(collector(layer), with_kwargs=True) for layer in wanted
     ]
     try:
         yield states

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ropelime.surrogate.engine import head_size
 from ropelime.surrogate.local import LocalSurrogate
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
@@ -46,7 +47,6 @@ class Size:
         """Count the weights of a model."""
         config = model.config.get_text_config()
         heads = int(config.num_attention_heads)
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
         head = model.get_output_embeddings()
         linear = sum(
             module.weight.numel()
@@ -55,7 +55,7 @@ class Size:
             and not isinstance(module, torch.nn.Embedding)
             and getattr(getattr(module, "weight", None), "ndim", 0) == 2
         )
-        return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * int(width))
+        return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * head_size(model))
 
     def operations(self, lengths: Sequence[int], outputs: int) -> float:
         """Operations that scoring takes with nothing shared and nothing wasted.

@@ -71,7 +71,9 @@ class Space:
         between = self._distances(r, theta)
         for number, row in enumerate(rows):
             mine = which == number
-            self._put(row, between[:, mine], owner[mine])
+            self.distance[row.index] = rope.rwmd(
+                between[:, mine], self._mass, self._mass[owner[mine]], tight=self.settings.tight
+            )
 
     def look_back(self, row: Row, features: Ints) -> None:
         """Mover's distance of a row that sees these features as they are in the full prompt.
@@ -91,11 +93,6 @@ class Space:
         assert self._base is not None
         between = rope.polar_distances(*self._base, r, theta, self.settings.beta)
         return np.asarray(between.double().cpu().numpy())
-
-    def _put(self, row: Row, between: Floats, kept: Ints) -> None:
-        self.distance[row.index] = rope.rwmd(
-            between, self._mass, self._mass[kept], tight=self.settings.tight
-        )
 
     def _spans(
         self, rows: list[Row], a: torch.Tensor, b: torch.Tensor
