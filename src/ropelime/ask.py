@@ -12,11 +12,12 @@ from ropelime import adapters
 from ropelime.clients.cache import Cache
 from ropelime.clients.openai import Answer, Call, OnText, complete, key_of, prepare, sdk
 from ropelime.errors import InputError
-from ropelime.explain import explain, read_prompt, strategies
+from ropelime.explain import explain, read_prompt
 from ropelime.explanation import Explanation
 from ropelime.progress import note
 from ropelime.prompt import Prompt
-from ropelime.surrogate import Removal, resolve_surrogate
+from ropelime.study import Choices
+from ropelime.surrogate import Removal, resolve_surrogates
 from ropelime.surrogate.models import cache_folder
 
 _OURS = ("prompt", "output", "response", "request")  # what ask finds out for explain
@@ -89,11 +90,11 @@ def ask(
 
     # What can be refused is refused before anything is paid: names, features, the surrogate's window.
     wanted = chosen.arguments
-    names = ("sampler", "target", "kernel", "regressor")
-    strategies(wanted["preset"], {name: wanted[name] for name in names})
+    choices = Choices(**{field.name: wanted[field.name] for field in dataclasses.fields(Choices)})
     say = None if wanted["progress"] is False else note
-    surrogate = resolve_surrogate(wanted["surrogate"], say=say)
-    surrogate.prepare(asked, wanted["features"], ".", removal=Removal.of(wanted["removal"]))
+    models = resolve_surrogates(wanted["surrogate"], say=say)
+    for reader in models:
+        reader.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
 
     if answer is None:
         answer = complete(
@@ -113,7 +114,12 @@ def ask(
 
     given: dict[str, Any] = {"prompt": question if asked.kind == "prompt" else None}
     given |= {"context": context, "question": question} if asked.kind == "context" else {}
-    e = explain(**given, messages=messages, output=answer.text, **options | {"surrogate": surrogate})
+    e = explain(
+        **given,
+        messages=messages,
+        output=answer.text,
+        **options | {"surrogate": models if len(models) > 1 else models[0]},
+    )
     notes = filter(None, [_CUT.get(answer.finish_reason)])
     return dataclasses.replace(
         e,

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ropelime.attribution import Recipe
-from ropelime.explain import PRESETS
 from ropelime.passes import Floats, Masks, Passes
+from ropelime.plan import PRESETS
 from ropelime.regression import Fit
 from ropelime.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
 from ropelime.targets import Logit
@@ -93,8 +93,15 @@ def method(
 def preset(name: str) -> Method:
     """One of the presets of :func:`ropelime.explain`."""
     chosen = PRESETS[name]
+    cheap = name == "evidence"
+    sampler = chosen.sampler if cheap else chosen.exact_sampler
     return method(
-        name, chosen.sampler, chosen.target, chosen.kernel, chosen.regressor, readings=chosen.readings
+        name,
+        sampler,
+        chosen.target,
+        chosen.kernel,
+        chosen.regressor,
+        readings="cheap" if cheap else "exact",
     )
 
 

@@ -14,9 +14,9 @@ from ropelime.bench.data import Example
 from ropelime.bench.methods import Method
 from ropelime.bench.store import Row, Store
 from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
-from ropelime.explain import READINGS
 from ropelime.passes import Floats, Masks, Passes, join
 from ropelime.prompt import from_text
+from ropelime.study import READINGS
 from ropelime.surrogate import Removal, Scorer, Surrogate
 
 CHANCE = "chance"

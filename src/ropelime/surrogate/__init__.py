@@ -13,15 +13,25 @@ from typing import Any
 
 from ropelime.errors import InputError
 from ropelime.surrogate import models, threads
-from ropelime.surrogate.base import FunctionSurrogate, Removal, Scorer, Surrogate
+from ropelime.surrogate.base import (
+    FunctionSurrogate,
+    Job,
+    Removal,
+    Scorer,
+    Surrogate,
+    score_all,
+)
 
 __all__ = [
     "FunctionSurrogate",
+    "Job",
     "Removal",
     "Scorer",
     "Surrogate",
     "load_surrogate",
     "resolve_surrogate",
+    "resolve_surrogates",
+    "score_all",
 ]
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -39,6 +49,14 @@ def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None)
         f"surrogate must be a name, a path, a function of masks or an object with prepare() and "
         f"describe(), not {type(spec).__name__}. See `ropelime models` for names."
     )
+
+
+def resolve_surrogates(spec: object, *, say: Callable[[str], None] | None = None) -> list[Surrogate]:
+    """One surrogate, or each of a list of them."""
+    named = spec if isinstance(spec, (list, tuple)) else [spec]
+    if not named:
+        raise InputError("surrogate=[] names no model; pass at least one.")
+    return [resolve_surrogate(one, say=say) for one in named]
 
 
 def load_surrogate(
