@@ -138,7 +138,7 @@ class Plan:
     recipe: Recipe
     budget: Budget
     cheap: bool
-    seed: int
+    seed: int | tuple[int, ...]
     further: Callable[[Passes, Recipe], Further | None] | None = None
 
     def draw(self, n: int, count: int | None) -> Sample:
@@ -188,6 +188,10 @@ class Plan:
         total = counts.get(kind, 0) + len(fresh)
         return Outcome(sum(counts.values()) + more, {**counts, kind: total}, (drawn.note,))
 
+    def _shuffled(self, count: int) -> Ints:
+        """An order in which any beginning is a fair part of all masks."""
+        return np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(count)
+
     def _affordable(self, n: int, drawn: Sample, costs: Costs, tokens: int) -> Sample:
         """As many masks as there are tokens for, a random part where the sampler has more."""
         ends = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool)])
@@ -200,7 +204,9 @@ class Plan:
                 f"and under one mask takes about {least:,}."
             )
         fitting = self.draw(n, max(1, round(left / each)))
-        order = np.random.default_rng([self.seed, 1]).permutation(len(fitting.masks))
+        order = np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(
+            len(fitting.masks)
+        )
         spent = np.cumsum(costs(fitting.masks[order], cheap=self.cheap))
         some = np.sort(order[: max(1, int((spent <= left).sum()))])
         return Sample(fitting.masks[some], fitting.asked, fitting.note)
@@ -210,7 +216,9 @@ class Plan:
         assert self.budget.seconds is not None
         everything = self.draw(n, None)
         masks = everything.masks[
-            np.random.default_rng([self.seed, 1]).permutation(len(everything.masks))
+            np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(
+                len(everything.masks)
+            )
         ]
         check_readings(self.recipe.regressor, len(masks) + 1)
         done = min(len(masks), max(_FIRST_ROUND, getattr(self.recipe.regressor, "least_readings", 1)))
@@ -252,7 +260,7 @@ def make_plan(
     sampler: object,
     budget: Budget,
     cheap: bool,
-    seed: int,
+    seed: int | tuple[int, ...],
 ) -> Plan:
     """The plan of a preset, or of a sampler that was given instead of the preset's.
 

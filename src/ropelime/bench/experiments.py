@@ -37,7 +37,7 @@ def run(
     """Run an experiment, or go on with one.
 
     Args:
-        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"`` or ``"mmlu"``.
+        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"``, ``"mmlu"`` or ``"budget"``.
         examples: Its examples.
         surrogate: The model that reads.
         results: The results file.
@@ -54,6 +54,7 @@ def run(
         "sweep": methods.sweep,
         "ablation": methods.ablation,
         "mmlu": methods.mmlu,
+        "budget": lambda: methods.budget(context or "all"),
     }[bench]()
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
@@ -79,6 +80,8 @@ def run(
         store,
         seed=seed,
         curves=bench == "hotpotqa",
+        detail=bench == "budget",
+        settle=bench == "budget" and context in ("gold", "all"),
         extras=extras,
         progress=progress,
     )

@@ -19,6 +19,7 @@ from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Job, Progress, Removal
 from ropelime.surrogate.encoding import Encoder, owners
 from ropelime.surrogate.engine import Engine, input_device
+from ropelime.surrogate.packing import Packer
 from ropelime.surrogate.readings import Readings, Taker, distinct
 from ropelime.surrogate.rows import Rows, Sequences, Several
 
@@ -218,6 +219,11 @@ class LocalScorer:
         """(N,) tokens that reading each mask would take."""
         kept, inverse = distinct(masks)
         return np.asarray(Rows(self.sequences, kept, cheap=cheap).costs()[0][inverse])
+
+    def count(self, masks: Masks, *, cheap: bool = False) -> int:
+        """Tokens that reading these masks would run, the first of them all ones, shared work once."""
+        kept, _ = distinct(masks)
+        return Packer(Rows(self.sequences, kept, cheap=cheap)).tokens
 
     def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
         """The rows of distinct masks, which the model can read."""
