@@ -49,13 +49,14 @@ def run(
         base_url: Address of that endpoint.
         progress: Called with the examples done and in all.
     """
-    compared = {
+    known: dict[str, Callable[[], list[methods.Method]]] = {
         "hotpotqa": lambda: methods.hotpotqa(context or "gold"),
         "sweep": methods.sweep,
         "ablation": methods.ablation,
         "mmlu": methods.mmlu,
         "budget": lambda: methods.budget(context or "all"),
-    }[bench]()
+    }
+    compared = known[bench]()
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
