@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,3 +279,29 @@ def test_two_presets_in_one_call(tiny: Make, tmp_path: Path) -> None:
     assert load(tmp_path / "e.json") == e
     with pytest.raises(InputError, match="preset"):
         explain(PROMPT, OUTPUT, also="nonsense")
+
+
+def test_the_views_say_what_was_found() -> None:
+    from rich.console import Console
+
+    from ropelime.views.findings import findings
+    from ropelime.views.terminal import render
+
+    pairs = toy(surrogate=lambda z: 4.0 * (z[:, 0] & z[:, 1]) - 5.0, interactions=True)
+    assert findings(pairs) == [
+        "Only together: “red” and “green”; without one of them the other does 4.0 nats less."
+    ]
+    either = toy(
+        surrogate=lambda z: 4.0 * (z[:, 0] | z[:, 1]) - 5.0, interactions=True, sampler="hadamard"
+    )
+    assert findings(either)[0].startswith("Either will do: “red” or “green”")
+    assert "were found to work only together" in findings(toy(interactions=True))[0]
+    assert findings(toy()) == []
+    models = [FunctionSurrogate(additive(), name=name) for name in ("a", "b\x1b[2J")]
+    (line,) = findings(toy(surrogate=models))
+    assert line.startswith("a puts “red” (43%) first; b")
+    assert "\x1b" not in line
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render(pairs))
+    assert "Only together" in console.export_text()
+    assert "Only together" in pairs.to_html()
