@@ -7,6 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,3 +49,30 @@ def test_the_table_is_what_the_results_say() -> None:
         for group, cell in zip(groups, line.split("|")[2:-1], strict=True):
             values = [r["iou"] for r in rows if (r["method"], r["group"]) == (method, group)]
             assert float(cell) == round(sum(values) / len(values), 3)
+
+
+def test_the_budget_rows_are_what_the_results_say() -> None:
+    files = {"135M": "smollm2", "1.5B": "qwen2.5-coder-1.5b-instruct"}
+    named = {'`preset="evidence"`': "evidence", '`preset="faithful"`': "faithful"}
+    named["ContextCite's estimator"] = "contextcite"
+    rows = re.findall(r"^\| (.+), (135M|1\.5B) \| (.+) \|$", README, re.MULTILINE)
+    assert len(rows) == 11
+    for name, size, cells in rows:
+        ten = cells.count("|") == 3
+        if not ten and name != '`preset="evidence"`':
+            continue  # of the other experiment
+        file = ROOT / "results" / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl"
+        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+        found = [row for row in found if row["method"] == named[name]]
+        if ten:
+            ours = [_mean(found, key) for key in ("f1", "auroc", "lds", "tokens")]
+            expected = [*(f"{value:.3f}" for value in ours[:3]), f"{ours[3]:,.0f}"]
+        else:
+            groups = ("2-3", "4-5", "6-8", "9-11", "12+")
+            expected = [f"{_mean([r for r in found if r['group'] == g], 'iou'):.3f}" for g in groups]
+        assert cells.split(" | ") == expected, (name, size)
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float:
+    values = [row[key] for row in rows if row[key] is not None]
+    return sum(values) / len(values)

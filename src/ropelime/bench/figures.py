@@ -30,6 +30,7 @@ _LINES = (
     ("#000000", "*"),
     ("#E69F00", "X"),
 )
+_SHORT = 24  # letters of a name of which four stand beside each other
 _NOTHING = Spread(0, np.nan, np.nan, np.nan, np.nan)
 
 
@@ -221,7 +222,8 @@ def curves(panels: Sequence[CurvePanel], stem: Path) -> list[Path]:
             axes.set_ylabel(panel.up)
             axes.set_title(panel.title)
         handles, labels = every[0].get_legend_handles_labels()
-        columns = min(4, max(1, len(labels)))
+        fitting = 4 if max(map(len, labels)) <= _SHORT else 2
+        columns = min(fitting, max(1, len(labels)))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
         return save(figure, stem)
 

@@ -259,11 +259,11 @@ def _details(
     known: dict[str, Attribution],
 ) -> dict[str, float | None]:
     """How sure a method is, whether its first feature is gold, and whether its intervals hold."""
-    used = passes.fitted() if m.preset else passes
-    row: dict[str, float | None] = {
-        "first": float(gold[int(np.argmax(fitted.scores))]),
-        **{f"by_{name}": value for name, value in indicators(used, fitted).items()},
-    }
+    row: dict[str, float | None] = {}
+    if m.preset:  # those of which anybody asks how far to trust them
+        row["first"] = float(gold[int(np.argmax(fitted.scores))])
+        known_too = indicators(passes.fitted(), fitted)
+        row |= {f"by_{name}": value for name, value in known_too.items()}
     if count := getattr(scorer, "count", None):
         exact = passes.exact & (np.arange(len(passes.masks)) > 0)
         parts = [count(passes.masks[rows], cheap=cheap) for rows, cheap in _kinds(passes, exact)]

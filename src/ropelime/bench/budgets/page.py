@@ -201,11 +201,10 @@ def _long(loaded: dict[tuple[str, str], Results]) -> list[str]:
             for name in names:
                 cells = [_wide(one, name, metric) for metric in ("f1", "auroc", "lds")]
                 tokens, run = one.mean(name, "tokens"), one.mean(name, "run")
-                took = one.mean(name, "seconds")
-                counts = [f"{tokens or 0:,.0f}", f"{run or 0:,.0f}", f"{took or 0:.2f}"]
+                counts = [f"{tokens or 0:,.0f}", f"{run or 0:,.0f}"]
                 rows.append([f"{features:.0f}", str(len(one.examples())), name, *cells, *counts])
         commands = "\n".join(str(one.header["command"]) for one in found)
-        head = ["sentences", "examples", "method", "F1", "AUROC", "LDS", "tokens", "run", "seconds"]
+        head = ["sentences", "examples", "method", "F1", "AUROC", "LDS", "tokens", "run"]
         blocks += [f"### {who}", f"```\n{commands}\n```", markdown(head, rows)]
     return [_LONG, *blocks] if blocks else []
 
@@ -255,7 +254,7 @@ def _trust(judged: Sequence[Results], stem: Path, drawn: list[Path]) -> list[str
         "fit",
     ]
     picture = "![Trust against what it foretells](figures/trust.svg)"
-    return [_TRUST, picture, markdown([*head, "fit"], rows)]
+    return [_TRUST, picture, markdown(head, rows)]
 
 
 def _draw(ten: dict[str, Results], stem: Path) -> list[Path]:
