@@ -77,4 +77,4 @@ def test_the_budget_rows_are_what_the_results_say() -> None:
 
 def _mean(rows: list[dict[str, Any]], key: str) -> float:
     values = [row[key] for row in rows if row[key] is not None]
-    return sum(values) / len(values)
+    return float(sum(values) / len(values))
