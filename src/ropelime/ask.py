@@ -10,7 +10,8 @@ from typing import Any
 
 from ropelime import adapters
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, key_of, prepare, sdk
+from ropelime.clients.openai import Answer, Call, OnText, complete, prepare
+from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt, strategies
 from ropelime.explanation import Explanation
