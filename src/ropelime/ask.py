@@ -13,7 +13,7 @@ from ropelime.clients.cache import Cache
 from ropelime.clients.openai import Answer, Call, OnText, complete, prepare
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
-from ropelime.explain import explain, read_prompt, strategies
+from ropelime.explain import check_suits, explain, read_prompt, strategies
 from ropelime.explanation import Explanation
 from ropelime.progress import note
 from ropelime.prompt import Prompt
@@ -91,9 +91,10 @@ def ask(
     # What can be refused is refused before anything is paid: names, features, the surrogate's window.
     wanted = chosen.arguments
     names = ("sampler", "target", "kernel", "regressor")
-    strategies(wanted["preset"], {name: wanted[name] for name in names})
+    _, recipe = strategies(wanted["preset"], {name: wanted[name] for name in names})
     say = None if wanted["progress"] is False else note
     surrogate = resolve_surrogate(wanted["surrogate"], say=say)
+    check_suits(surrogate, recipe, wanted["readings"])
     surrogate.prepare(asked, wanted["features"], ".", removal=Removal.of(wanted["removal"]))
 
     if answer is None:

@@ -21,7 +21,7 @@ from ropelime.prompt import Prompt, Span
 from ropelime.regression import Regressor, check_readings
 from ropelime.samplers import Sampler, resolve_sampler
 from ropelime.strategies import describe, unknown
-from ropelime.surrogate import Removal, Surrogate, resolve_surrogate
+from ropelime.surrogate import Removal, Surrogate, check_only_output, resolve_surrogate
 from ropelime.targets import Target
 
 _CHEAP = (
@@ -106,7 +106,8 @@ def explain(
             ``"message"`` (each message; each tool call by itself), or a list of (start, end) in the
             text of the prompt.
         surrogate: The open model that reads the answer: a short name (see ``ropelime models``), a
-            directory, a ``.gguf`` file, a hub id, a function of masks, or an object.
+            directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
+            vLLM server, a function of masks, or an object.
         sampler: Which masks to read; see :mod:`ropelime.samplers`.
         target: What the fit explains; see :mod:`ropelime.targets`.
         kernel: How much each reading counts; see :mod:`ropelime.kernels`.
@@ -139,6 +140,7 @@ def explain(
     _check_numbers(budget, seed)
 
     model = resolve_surrogate(surrogate, say=None if progress is False else note)
+    check_suits(model, recipe, readings)
     scorer = model.prepare(asked, features, answer, removal=removed)
     n = len(scorer.features)
     cheap = (readings or PRESETS[preset].readings) == "cheap"
@@ -208,6 +210,14 @@ def strategies(preset: str, given: Mapping[str, object]) -> tuple[Sampler, Recip
     }
     recipe = Recipe.of(chosen["target"], chosen["kernel"], chosen["regressor"])
     return resolve_sampler(chosen["sampler"]), recipe
+
+
+def check_suits(surrogate: Surrogate, recipe: Recipe, readings: str | None) -> None:
+    """Refuse strategies that the surrogate has no readings for, before any are made."""
+    if getattr(surrogate, "only_output", False):
+        check_only_output(
+            kl=recipe.target.needs_kl, spaces=recipe.kernel.space is not None, cheap=readings == "cheap"
+        )
 
 
 def _check_readings(readings: str | None, removal: Removal) -> None:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ropelime.clients.sdk import KEY, OPENAI, Server, address, hidden, sdk, split_at_key
+from ropelime.clients.sdk import (
+    KEY,
+    OPENAI,
+    Server,
+    address,
+    choice_of,
+    hidden,
+    sdk,
+    split_at_key,
+)
 from ropelime.errors import InputError, ModelError
 from ropelime.prompt import spoken
 
@@ -179,11 +188,7 @@ class _Whole:
 
     def pieces(self, completion: Any) -> Iterator[str]:
         """The text of the answer, as it comes."""
-        choices = getattr(completion, "choices", None)
-        if not choices:
-            error = getattr(completion, "error", None)  # some servers say "200, an error"
-            raise ValueError(error.get("message") if isinstance(error, dict) else "it has no choices")
-        choice = choices[0]
+        choice = choice_of(completion)
         self.model, self.finish, self.usage = completion.model, choice.finish_reason, completion.usage
         message = choice.message.model_dump(exclude_none=True)
         self.text = spoken({"content": "", **message}, "The answer")

@@ -89,7 +89,9 @@ class Server:
         }
 
     @contextmanager
-    def told(self, model: str, came: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    def told(
+        self, model: str, came: Callable[[], int] = lambda: 0, change: str = "Change what is asked."
+    ) -> Iterator[None]:
         """Turn whatever goes wrong into an error that says what happened and what to do.
 
         The key is not in it. Everything is caught: the SDK lets errors of its HTTP library and of its
@@ -98,14 +100,15 @@ class Server:
         Args:
             model: The model that is asked.
             came: Says how many characters of an answer have come.
+            change: What to do where the server refuses what is asked.
         """
         try:
             yield
         except Exception as error:
-            told = hidden(self._wrong(error, model, came()), self.key)
+            told = hidden(self._wrong(error, model, came(), change), self.key)
             raise ModelError(_KEYS.sub("[key]", told)) from None
 
-    def _wrong(self, error: Exception, model: str, came: int) -> str:
+    def _wrong(self, error: Exception, model: str, came: int, change: str) -> str:
         """What happened, in plain words."""
         openai, server = sdk(), self.base_url
         if came:
@@ -135,13 +138,22 @@ class Server:
             404: f"Check the model's name ({model!r}) and {self.set_url}.",
             429: "Too many requests, or the credit is used up: ask again later.",
         }
-        todo = cure.get(status, "Ask again later." if status >= 500 else "Change what is asked.")
+        todo = cure.get(status, "Ask again later." if status >= 500 else change)
         return f"{server} answered {status}{tries}: {_words(error)}. {todo}"
 
 
 def away(error: BaseException) -> bool:
     """Whether the error of the SDK says that nobody has answered at all."""
     return type(error.__cause__).__name__ in _AWAY
+
+
+def choice_of(completion: Any) -> Any:
+    """The one choice of an answer, or an error for :meth:`Server.told`."""
+    choices = getattr(completion, "choices", None)
+    if not choices:
+        error = getattr(completion, "error", None)  # some servers say "200, an error"
+        raise ValueError(error.get("message") if isinstance(error, dict) else "it has no choices")
+    return choices[0]
 
 
 def _tries(error: Exception) -> str:
