@@ -227,8 +227,12 @@ def vllm_serve(python: str, model: str, log: str, *options: str) -> Iterator[str
     """vLLM's server in an environment of its own, on the CPU and in float32; gives its address."""
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model]
     command += ["--dtype", "float32", "--enforce-eager", *options]
-    environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # it imports the same in three processes
+    environment = {
+        "OMP_NUM_THREADS": "1",  # it has three processes, and more threads would wait for each other
+        "PYTHONDONTWRITEBYTECODE": "",  # all of them import the same
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
     with _serving(command, log, environment) as url:
         yield url
 

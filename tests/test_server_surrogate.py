@@ -23,7 +23,7 @@ from ropelime import prompt as prompts
 from ropelime.cli import main
 from ropelime.surrogate import Removal, ServerSurrogate, load_surrogate, resolve_surrogate
 from ropelime.surrogate.local import LocalSurrogate
-from ropelime.web.settings import labelled
+from ropelime.web.settings import Settings, labelled
 from servers import Fault, Handler, Proxy, busy, cut, cut_after, raw, slow
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
@@ -502,8 +502,25 @@ def test_the_command(
     assert main([*command, "--preset", "faithful", "--device", "cpu"]) == 1
 
 
-def test_on_the_page_it_is_called_by_the_name_of_the_model() -> None:
-    assert labelled(["http://10.0.0.7:8000/v1#m#tok"]) == {"m": "http://10.0.0.7:8000/v1#m#tok"}
+def test_on_the_page_it_has_a_name_and_no_address(server: Proxy, folder: str, tmp_path: Path) -> None:
+    for module in ("fastapi", "uvicorn"):
+        pytest.importorskip(module, reason="pip install 'ropelime[web]'")
+    from web_server import finished, live
+
+    request = {name: EXPLAIN[name] for name in ("context", "question", "output", "features")}
+    settings = Settings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
+    assert list(settings.models) == ["m"]
+    with live(settings) as (client, _):
+        refused = finished(client, {**request, "preset": "evidence"})
+        assert "Use preset='faithful'" in str(refused)
+        assert not server.seen
+        done = finished(client, {**request, "preset": "faithful"})
+        told = client.get(f"/api/explanations/{done['id']}/explanation.json").text
+        server.otherwise = raw(404, '{"error": {"message": "No such model."}}')
+        failed = finished(client, {**request, "preset": "faithful"})
+    assert json.loads(told)["config"]["surrogate"] == {"name": "m", "served_by": "toy-1"}
+    assert "m answered 404: No such model" in str(failed)
+    assert server.url not in told + str(failed) + str(refused)
 
 
 def test_without_the_sdk(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,10 @@ from servers import Proxy, busy, cut, vllm_serve
 from vllm_env import refused
 
 PYTHON = os.environ.get("ROPELIME_VLLM")
-if PYTHON is None:
-    pytest.skip("`make test-vllm` installs vLLM and runs these", allow_module_level=True)
-if refused():
-    pytest.skip(refused(), allow_module_level=True)
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason="`make test-vllm` installs vLLM and runs these"),
+    pytest.mark.skipif(bool(refused()), reason=refused() or "there is one for this machine"),
+]
 
 SECRET = "sk-vllm-2b7e151628aed2a6"
 WINDOW = 320
@@ -87,6 +90,16 @@ def test_the_same_explanation_as_here(served: str, local: Any) -> None:
     known = ours.config["surrogate"]
     assert (known["name"], known["server"], known["tokenizer"]) == ("smollm2", served, "smollm2")
     assert known["served_by"].startswith("vllm-")
+
+
+def test_the_page_about_it_prints_what_it_says(served: str) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"<!-- output -->\n```\n(.*?)```", page, re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code.replace("http://localhost:8000/v1", served), {})
+    assert printed.getvalue() == shown
 
 
 def test_text_of_all_kinds_is_the_same_tokens_there(served: str, local: Any) -> None:
