@@ -126,10 +126,10 @@ def test_the_papers_methods_read_every_mask_once_too(
     rows = results([example()], known.hotpotqa("gold"), recording)
     check_read_once(recording, 5)
     cheap = [mask for mask in recording.read[0] if mask.startswith(b"cheap")]
-    assert len(cheap) == 1 + 5
+    assert len(cheap) == 2**5, "all there are: the single removals, and halves"
     assert len(recording.read[0]) - len(cheap) <= 2**5 + 2
     hidden = of(rows, "evidence")
-    assert hidden["masks"] == 6
+    assert hidden["masks"] == 7, "the prompt with all features, without any, and without each"
     assert hidden["tokens"] < of(rows, "leave-one-out")["tokens"]
     alone = results([example()], [known.hotpotqa("gold")[0]], tiny("llama"))
     together = of(rows, "sparse-k")

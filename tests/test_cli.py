@@ -17,8 +17,8 @@ import pytest
 
 from ropelime import load
 from ropelime.cli import main, parser
-from ropelime.explain import PRESETS
 from ropelime.passes import Floats, Masks
+from ropelime.plan import PRESETS
 from ropelime.surrogate import FunctionSurrogate, models
 from toy import OUTPUT, PROMPT, additive
 
@@ -168,6 +168,7 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--sampler", "leave-one"], "Did you mean 'leave-one-out'"),
         (["--features", "wrod"], "Did you mean 'word'"),
         (["--budget", "0"], "budget must be at least 1"),
+        (["--budget", "many"], "budget must be 'auto', a number of masks"),
         (["--question", "Why?"], "question goes with context"),
         (["--context", "PROMPT"], "exactly one of"),
         (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
@@ -196,7 +197,7 @@ def test_files_that_are_no_text(prompt: str, tmp_path: Path, capsys: Capture) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["explan"], ["explain"], ["explain", "--output", "x", "--budget", "many"], ["models", "drop"]],
+    [[], ["explan"], ["explain"], ["explain", "--output", "x", "--seed", "many"], ["models", "drop"]],
 )
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as stop:

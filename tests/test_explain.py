@@ -140,7 +140,7 @@ def test_config_says_what_was_chosen() -> None:
     assert config["kernel"] == {"name": "cosine", "width": 0.25}
     assert config["regressor"] == {"name": "ridge", "alpha": 0.1}
     assert config["target"] == {"name": "nll"}
-    assert (config["unit"], config["budget"], config["seed"]) == ("nats", 6, 5)
+    assert (config["unit"], config["budget"], config["seed"]) == ("nats", "6 passes", 5)
 
 
 def test_context_and_messages() -> None:
@@ -178,8 +178,10 @@ def test_spans() -> None:
         ({"features": [(0, 4), (5, 600)]}, "does not lie in the prompt"),
         ({"features": "wrod"}, "Did you mean 'word'"),
         ({"budget": 0}, "budget must be at least 1, not 0"),
-        ({"budget": 2.5}, "budget must be a whole number"),
-        ({"budget": True}, "budget must be a whole number"),
+        ({"budget": 2.5}, "budget must be 'auto', a number of masks"),
+        ({"budget": True}, "budget must be 'auto', a number of masks"),
+        ({"budget": "much"}, "budget must be 'auto'"),
+        ({"budget": "3 tokens"}, "A budget of 3 tokens is too small"),
         ({"seed": -1}, "seed must be a whole number that is not negative"),
         ({"seed": "one"}, "seed must be a whole number"),
         ({"preset": "papper"}, "Unknown preset 'papper'. Did you mean 'paper'"),

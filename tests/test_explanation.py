@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, load
 from ropelime.attribution import Recipe
-from ropelime.explanation import Cost, build, from_dict, write_text
+from ropelime.explanation import Cost, build
 from ropelime.features import split
 from ropelime.kernels import RopeRWMD
 from ropelime.passes import Asked
 from ropelime.prompt import Origin, from_text
+from ropelime.records import from_dict, write_text
 from toy import COEF, OUTPUT, additive, readings, toy
 
 TOY = toy(sampler="exhaustive")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, ModelError, explain, load
-from ropelime.explain import PRESETS
+from ropelime.plan import PRESETS
 from ropelime.surrogate.local import LocalSurrogate
 from toy import COEF, OUTPUT, PROMPT, additive
 
@@ -52,7 +52,8 @@ def llama(tiny: Make) -> LocalSurrogate:
 def test_the_default_is_evidence_and_says_what_it_did(llama: LocalSurrogate) -> None:
     e = asked(llama)
     assert (e.config["preset"], e.config["readings"]) == ("evidence", "cheap")
-    assert e.config["sampler"] == {"name": "leave-one-out"}
+    assert e.config["sampler"] == {"name": "singles-first"}
+    assert (e.config["budget"], e.config["masks"]) == ("auto", {"cheap": len(e.features)})
     assert e.config["target"] == {"name": "evidence", "question": 1.0, "floor": 0.2}
     assert "Readings are cheap" in notes(e)
     assert "and, as much, for what it does to the question before it" in notes(e)

@@ -39,6 +39,7 @@ EXPLAIN: dict[str, Any] = {
     "output": ANSWER,
     "features": "document",
     "preset": "faithful",
+    "readings": "exact",
     "progress": False,
 }
 ALL = np.array([[a, b, c] for a in (1, 0) for b in (1, 0) for c in (1, 0)], dtype=bool)
@@ -155,8 +156,7 @@ def test_an_explanation_is_that_of_the_same_model_here(
     np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-4, rtol=0)
     assert [s.index for s in ours.top()] == [s.index for s in theirs.top()]
     assert ours.cost.passes == theirs.cost.passes
-    known = {"name": "m", "served_by": "toy-1", "tokenizer": ours.config["surrogate"]["tokenizer"]}
-    assert ours.config["surrogate"] == {**known, "server": make().base_url}
+    assert ours.config["surrogate"] == {"name": make().name, "served_by": "toy-1"}
 
 
 def test_progress_and_the_answer_of_many_tokens(make: Make) -> None:
@@ -165,6 +165,32 @@ def test_progress_and_the_answer_of_many_tokens(make: Make) -> None:
     assert told[-1][0] == told[-1][1]
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert e.cost.tokens == told[-1][1] + e.passes.tokens[0], "the first was read before"
+
+
+def test_budgets_other_answers_and_going_on(
+    server: Proxy, folder: str, local: LocalSurrogate, make: Make
+) -> None:
+    """What needs no more than probabilities works as with a model here."""
+    for options in ({"instead_of": "The capital is Berlin."}, {"interactions": True}):
+        ours = ropelime.explain(**EXPLAIN, surrogate=make(), **options)
+        theirs = ropelime.explain(**EXPLAIN, surrogate=local, **options)
+        np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-4, rtol=0)
+        assert len(ours.interactions) == len(theirs.interactions)
+    few = ropelime.explain(**EXPLAIN, surrogate=f"{server.url}#m#{folder}", budget=3)
+    sent = len(server.seen)
+    more = few.extend(2, progress=False)  # by its name: another object, so the prompt is read again
+    assert len(server.seen) == sent + 3
+    theirs = ropelime.explain(**EXPLAIN, surrogate=local, budget=3).extend(2, surrogate=local)
+    np.testing.assert_allclose(more.weights, theirs.weights, atol=1e-4, rtol=0)
+    ropelime.explain(**EXPLAIN, surrogate=make(), budget="5 seconds")
+    cost = make().prepare(RAG, "document", ANSWER).cost(ALL)
+    some = ropelime.explain(**EXPLAIN, surrogate=make(), budget=f"{cost[:5].sum()} tokens")
+    assert some.cost.tokens <= cost[:5].sum()
+
+
+def test_beside_another_model(make: Make, local: LocalSurrogate) -> None:
+    both = ropelime.explain(**EXPLAIN, surrogate=[local, make()])
+    assert both.config["agreement"] == pytest.approx(1)
 
 
 # Several at once, and an end at once.
@@ -259,13 +285,14 @@ NOTHING_ELSE = r"log-probability of the output and nothing else. Use preset='fai
         ({"target": "shift"}, NOTHING_ELSE),
         ({"kernel": "rope-rwmd"}, NOTHING_ELSE),
         ({"readings": "cheap"}, "no cheap readings. Use readings='exact'"),
+        ({"also": "evidence"}, NOTHING_ELSE),
         ({"removal": "in-place"}, "removal='in-place' cannot be had"),
     ],
 )
 def test_what_it_cannot_do(server: Proxy, make: Make, options: dict[str, str], message: str) -> None:
     with pytest.raises((InputError, ModelError), match=message):
         ropelime.explain(**{**EXPLAIN, **options}, surrogate=make())
-    asked = {name: EXPLAIN[name] for name in ("context", "features", "preset")} | options
+    asked = {name: EXPLAIN[name] for name in ("context", "features", "preset", "readings")} | options
     with pytest.raises((InputError, ModelError), match=message):
         ropelime.ask(QUESTION, model="x", base_url=server.url, surrogate=make(), cache=False, **asked)
     assert not server.seen
@@ -381,7 +408,10 @@ def _without(given: list[Any]) -> None:
         (lambda given: _all(given, logprob=float("nan")), "NaN, infinite or positive"),
         (lambda given: _all(given, logprob=float("-inf")), "NaN, infinite or positive"),
         (lambda given: _all(given, logprob=7.5), "Start vLLM without --logprobs-mode"),
-        (lambda given: _all(given, decoded_token="x"), r"is not that of m at .*is 'x'|for the other"),
+        (
+            lambda given: _all(given, decoded_token="x"),
+            r"is not that of m at http://.*'x' for the other",
+        ),
     ],
 )
 def test_readings_that_cannot_be_trusted(
@@ -440,8 +470,7 @@ def test_by_its_address(server: Proxy, folder: str, local: LocalSurrogate) -> No
     named = f"{server.url}#m#{folder}"
     for made in (load_surrogate(named), resolve_surrogate(named)):
         assert isinstance(made, ServerSurrogate)
-        assert (made.name, made.base_url) == ("m", server.url)
-        assert made.describe()["tokenizer"] == folder
+        assert (made.name, made.base_url) == (named, server.url)
     ours = ropelime.explain(**EXPLAIN, surrogate=f"{server.url}#{folder}")
     assert server.seen[0]["model"] == folder, "one name for both"
     theirs = ropelime.explain(**EXPLAIN, surrogate=local)
@@ -498,7 +527,7 @@ def test_the_command(
     assert "Use preset='faithful'" in capsys.readouterr().err
     assert not server.seen
     assert main([*command, "--preset", "faithful", "--json", str(tmp_path / "why.json")]) == 0
-    assert ropelime.load(tmp_path / "why.json").config["surrogate"]["name"] == "m"
+    assert ropelime.load(tmp_path / "why.json").config["surrogate"]["name"] == command[-1]
     assert main([*command, "--preset", "faithful", "--device", "cpu"]) == 1
 
 

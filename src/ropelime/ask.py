@@ -13,11 +13,12 @@ from ropelime.clients.cache import Cache
 from ropelime.clients.openai import Answer, Call, OnText, complete, prepare
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
-from ropelime.explain import check_suits, explain, read_prompt, strategies
+from ropelime.explain import explain, read_prompt
 from ropelime.explanation import Explanation
 from ropelime.progress import note
 from ropelime.prompt import Prompt
-from ropelime.surrogate import Removal, resolve_surrogate
+from ropelime.study import Choices, check_suits
+from ropelime.surrogate import Removal, resolve_surrogates
 from ropelime.surrogate.models import cache_folder
 
 _OURS = ("prompt", "output", "response", "request")  # what ask finds out for explain
@@ -90,12 +91,12 @@ def ask(
 
     # What can be refused is refused before anything is paid: names, features, the surrogate's window.
     wanted = chosen.arguments
-    names = ("sampler", "target", "kernel", "regressor")
-    _, recipe = strategies(wanted["preset"], {name: wanted[name] for name in names})
+    choices = Choices(**{field.name: wanted[field.name] for field in dataclasses.fields(Choices)})
     say = None if wanted["progress"] is False else note
-    surrogate = resolve_surrogate(wanted["surrogate"], say=say)
-    check_suits(surrogate, recipe, wanted["readings"])
-    surrogate.prepare(asked, wanted["features"], ".", removal=Removal.of(wanted["removal"]))
+    models = resolve_surrogates(wanted["surrogate"], say=say)
+    check_suits(models, choices, wanted["also"])
+    for reader in models:
+        reader.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
 
     if answer is None:
         answer = complete(
@@ -115,7 +116,12 @@ def ask(
 
     given: dict[str, Any] = {"prompt": question if asked.kind == "prompt" else None}
     given |= {"context": context, "question": question} if asked.kind == "context" else {}
-    e = explain(**given, messages=messages, output=answer.text, **options | {"surrogate": surrogate})
+    e = explain(
+        **given,
+        messages=messages,
+        output=answer.text,
+        **options | {"surrogate": models if len(models) > 1 else models[0]},
+    )
     notes = filter(None, [_CUT.get(answer.finish_reason)])
     return dataclasses.replace(
         e,

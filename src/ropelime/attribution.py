@@ -11,7 +11,7 @@ from ropelime.certainty import certainty
 from ropelime.errors import InputError
 from ropelime.kernels import Kernel, resolve_kernel
 from ropelime.passes import Floats, Passes
-from ropelime.regression import Regressor, resolve_regressor, weighted_r2
+from ropelime.regression import Fit, Regressor, resolve_regressor, weighted_r2
 from ropelime.strategies import describe
 from ropelime.targets import Target, resolve_target
 
@@ -76,13 +76,13 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
     if not (np.isfinite(near).all() and near.min() >= 0 and near.sum() > 0):
         raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
     values = target.values(passes)
-    fit = recipe.regressor.fit(passes.masks, values, near)
+    fit = _fit(passes, recipe, values, near)
     each = np.zeros((len(fit.coef), 0))
     if tokens:
-        each = recipe.regressor.fit(passes.masks, target.token_values(passes), near).coef
+        each = _fit(passes, recipe, target.token_values(passes), near).coef
     size = np.abs(fit.coef)
     total = size.sum()
-    sure = certainty(passes.masks, values, near, fit.coef)
+    sure = certainty(passes.masks, values, near, fit.coef, passes.exact)
     return Attribution(
         scores=size / total if total > 0 else np.full(len(size), 1 / len(size)),
         weights=target.support * fit.coef,
@@ -92,3 +92,12 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
         half=sure.half,
         foretold=sure.foretold,
     )
+
+
+def _fit(passes: Passes, recipe: Recipe, values: Floats, near: Floats) -> Fit:
+    """Fit values; where readings are of both kinds, by a regressor that can tell them apart if so."""
+    mixed = getattr(recipe.regressor, "fit_mixed", None)
+    if mixed is not None and passes.exact[1:].any() and not passes.exact.all():
+        found: Fit = mixed(passes.masks, values, near, passes.exact)
+        return found
+    return recipe.regressor.fit(passes.masks, values, near)

@@ -15,6 +15,9 @@ _SAME = 1e-24  # targets with less than this in squares do not vary: only roundi
 # With as many readings as unknowns nothing is left over to judge by. Single removals were compared with
 # fits on many more masks: a weight is off by about half of itself, and by twice the median.
 _OWN_PART, _MEDIANS = 0.5, 2.0
+# A weight from cheap readings differs from that of exact ones by about so many times the root mean
+# square of all weights. Where few exact ones lean on them, so many standard deviations cover 90 %.
+_DOUBT, _LEANING = 0.5, 2.0
 _RIDGE = 1e-3  # of the mean variance of a column, so that features that always go together have a width
 
 
@@ -32,7 +35,9 @@ class Certainty:
     foretold: float
 
 
-def certainty(masks: Masks, targets: Floats, weights: Floats, coef: Floats) -> Certainty:
+def certainty(
+    masks: Masks, targets: Floats, weights: Floats, coef: Floats, exact: Masks | None = None
+) -> Certainty:
     """Judge a fit.
 
     Args:
@@ -40,25 +45,42 @@ def certainty(masks: Masks, targets: Floats, weights: Floats, coef: Floats) -> C
         targets: (N,) the values.
         weights: (N,) how much each reading counts.
         coef: (n,) what came out.
+        exact: (N,) which readings are exact; all of them if not given.
     """
     size = np.abs(coef)
-    rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
+    n = len(coef)
     used = weights > 0  # a reading that weighs nothing tells nothing
-    masks, targets, weights = masks[used], targets[used], weights[used]
-    count, n = masks.shape
-    if count <= n + 2:
+    if used.sum() <= n + 2:
+        rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
         return Certainty(rule, float("nan"))
+    doubt = _DOUBT * float(np.sqrt((coef**2).mean()))
+    exact = np.ones(len(masks), dtype=bool) if exact is None else exact
+    if not exact[1:].any():
+        sure = _spread(masks[used], targets[used], weights[used], coef)
+        return Certainty(np.hypot(sure.half, _Z * doubt), sure.foretold)
+    if exact.all():
+        return _spread(masks[used], targets[used], weights[used], coef)
+    return _spread(masks[exact], targets[exact], weights[exact], coef, doubt)
+
+
+def _spread(
+    masks: Masks, targets: Floats, weights: Floats, coef: Floats, doubt: float = 0.0
+) -> Certainty:
+    """By what the fit leaves over, and by what was known before it: weights to within ``doubt``."""
     from scipy.special import stdtrit
 
+    count, n = masks.shape
     x, y = centred(masks, targets, weights)
-    gram = x.T @ x
-    inverse = np.linalg.inv(gram + (_RIDGE * np.trace(gram) / n + 1e-12) * np.eye(n))
-    seen = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # leverage, with the intercept's
     left = y - x @ coef
+    gram = x.T @ x
+    noise = float(left @ left) / max(1, count - 1)
+    known = noise / doubt**2 if doubt else _RIDGE * float(np.trace(gram)) / n
+    inverse = np.linalg.inv(gram + (known + 1e-12) * np.eye(n))
+    seen = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # leverage, with the intercept's
     freedom = max(1.0, count - 1 - float(np.sum(gram * inverse)))  # the trace of their product
     noise = float(left @ left) / freedom
     # Student's quantile and not the normal one: often few readings are left over to judge by.
-    width = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    width = _LEANING if doubt else float(stdtrit(freedom, (1 + LEVEL) / 2))
     half = width * np.sqrt(noise * np.diag(inverse).clip(0))
     return Certainty(half, _ranks(y, y - left / np.maximum(1 - seen, 0.05)))
 

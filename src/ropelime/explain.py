@@ -1,68 +1,29 @@
-"""The method, top to bottom: text, features, masks, readings, weights, fit, explanation."""
+"""The one call: a prompt and an answer in, an explanation out."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from ropelime import adapters
 from ropelime import prompt as prompts
-from ropelime._version import __version__
 from ropelime.attribution import Recipe
 from ropelime.errors import InputError
-from ropelime.explanation import Cost, Explanation, build
+from ropelime.explanation import Explanation
 from ropelime.kernels import Kernel
-from ropelime.progress import Option, note, reporting
+from ropelime.panel import combine
+from ropelime.passes import Passes
+from ropelime.plan import Order
+from ropelime.progress import Callback, Option, note, reporting
 from ropelime.prompt import Prompt, Span
-from ropelime.regression import Regressor, check_readings
-from ropelime.samplers import Sampler, resolve_sampler
-from ropelime.strategies import describe, unknown
-from ropelime.surrogate import Removal, Surrogate, check_only_output, resolve_surrogate
+from ropelime.regression import Regressor
+from ropelime.samplers import Sampler
+from ropelime.study import Choices, Study, check_suits
+from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates, score_all
 from ropelime.targets import Target
 
-_CHEAP = (
-    "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
-    "ones had seen them. Masks that cut into the very end of the prompt were read exactly."
-)
-_NOT_CHEAP = "{} no cheap readings of this prompt: every masked prompt was read exactly."
-_QUESTION = (
-    "A feature counts for what it does to the answer and{} for what it does to the question before it. "
-    "For the answer alone: target='shift'."
-)
-READINGS = ("exact", "cheap")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Strategies that go together.
-
-    Attributes:
-        readings: How masks are read where nothing else was asked for.
-        sampler: Which masks.
-        target: What the fit explains.
-        kernel: How much each reading counts.
-        regressor: How to fit.
-    """
-
-    readings: str
-    sampler: str
-    target: str
-    kernel: str
-    regressor: str
-
-
-PRESETS = {
-    # Which parts would a person cite for this answer? Every feature is hidden once.
-    "evidence": Preset("cheap", "leave-one-out", "evidence", "uniform", "wls"),
-    # Which parts foretell the probability of the answer when others go too? Random halves.
-    "faithful": Preset("exact", "hadamard:64", "nll", "uniform", "bayes-ridge"),
-    # The paper to the letter: Sparse-K at its best setting for the number of features.
-    "paper": Preset("exact", "sparse-k-best", "kl", "rope-rwmd", "wls"),
-}
+_READING = "Reading masked prompts"
 
 
 def explain(
@@ -75,17 +36,20 @@ def explain(
     response: Any = None,
     request: Mapping[str, Any] | None = None,
     features: str | Sequence[Span] = "sentence",
-    surrogate: str | Surrogate | Any = "smollm2",
+    surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
     sampler: str | Sampler | None = None,
     target: str | Target | None = None,
     kernel: str | Kernel | None = None,
     regressor: str | Regressor | None = None,
     removal: str | Removal = "delete",
     readings: str | None = None,
-    budget: int | None = None,
+    budget: int | str = "auto",
     seed: int = 0,
     progress: Option = "auto",
     preset: str = "evidence",
+    also: str | None = None,
+    instead_of: str | None = None,
+    interactions: bool = False,
 ) -> Explanation:
     """Explain which parts of a prompt carried an output that some model gave.
 
@@ -107,7 +71,8 @@ def explain(
             text of the prompt.
         surrogate: The open model that reads the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
-            vLLM server, a function of masks, or an object.
+            vLLM server, a function of masks, or an object. With a list of them each explains by itself;
+            the shares are averaged, and ``e.members`` and the trust say how far they agree.
         sampler: Which masks to read; see :mod:`ropelime.samplers`.
         target: What the fit explains; see :mod:`ropelime.targets`.
         kernel: How much each reading counts; see :mod:`ropelime.kernels`.
@@ -118,113 +83,128 @@ def explain(
             once and, for each mask, only what follows its last feature, with the removed features
             hidden: fewer tokens, but what is kept has already seen what is removed. The preset decides
             if not given.
-        budget: How many masks to read, on top of the full and the empty prompt; the sampler decides
-            if not given.
+        budget: How much to read, on top of the full and the empty prompt. ``"auto"`` stops when the
+            readings have settled it. A number of masks, ``"20000 tokens"`` or ``"5 seconds"`` is kept
+            to instead.
         seed: Seed of the masks.
         progress: ``"auto"``, True, False, or a function of (done, total).
         preset: Which question to answer, where strategies are not given. ``"evidence"``: which parts
             would a person cite for this answer? ``"faithful"``: which parts foretell how likely the
             answer is when others are removed too? ``"paper"``: the method of the paper.
+        also: Another preset to answer in the same call; its explanation is ``e.also``.
+        instead_of: Another answer: why was it not that one? Weights then say what speaks for the
+            output and against this.
+        interactions: Whether to look for pairs of features that only work together, or of which either
+            will do: ``e.interactions``.
     """
-    start = time.perf_counter()
     if response is not None or request is not None:
         given_too = {"prompt": prompt, "output": output, "context": context, "messages": messages}
         output, said = _from_response(response, request, question, given_too)
         context, question, messages = (said.get(k) for k in ("context", "question", "messages"))
     asked = read_prompt(prompt, context, question, messages)
     answer = prompts.check_text("output", output)
-    given = {"sampler": sampler, "target": target, "kernel": kernel, "regressor": regressor}
-    masker, recipe = strategies(preset, given)  # a wrong name is refused before a model is loaded
-    removed = Removal.of(removal)
-    _check_readings(readings, removed)
-    _check_numbers(budget, seed)
-
-    model = resolve_surrogate(surrogate, say=None if progress is False else note)
-    check_suits(model, recipe, readings)
-    scorer = model.prepare(asked, features, answer, removal=removed)
-    n = len(scorer.features)
-    cheap = (readings or PRESETS[preset].readings) == "cheap"
-    notes = [_CHEAP] if cheap else []
-    if cheap and readings is None and removed.how != "delete":
-        cheap, notes = False, [_NOT_CHEAP.format(f"With removal={str(removed)!r} there are")]
-    elif cheap and readings is None and not scorer.looks_back:
-        cheap, notes = False, [_NOT_CHEAP.format("The surrogate has")]
-    asked_too = recipe.target.reads_question and scorer.has_question
-    if asked_too:
-        share = getattr(recipe.target, "question", 1.0)
-        notes.append(_QUESTION.format(", as much," if share == 1 else f", times {share:g},"))
-
-    drawn = masker.sample(n, budget=budget, rng=np.random.default_rng(seed))
-    masks = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
-    check_readings(recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
-    with reporting(progress, "Reading masked prompts") as report:
-        passes = scorer.score(
-            masks,
-            kl=recipe.target.needs_kl,
-            spaces=[recipe.kernel.space] if recipe.kernel.space else [],
-            cheap=cheap,
-            asked=asked_too,
-            progress=report,
-        )
-
-    config = {
-        "ropelime": __version__,
-        "preset": preset,
-        "features": features if isinstance(features, str) else "spans",
-        "surrogate": model.describe(),
-        "sampler": describe(masker),
-        **recipe.describe(),
-        "unit": recipe.target.unit,
-        "removal": str(removed),
-        "readings": "cheap" if cheap else "exact",
-        "budget": budget,
-        "seed": seed,
-    }
-    return build(
-        asked,
-        answer,
-        scorer.features,
-        scorer.output_spans,
-        passes,
-        recipe,
-        config,
-        span=(0, len(answer)),
-        cost=Cost(len(np.unique(masks, axis=0)), passes.scored, time.perf_counter() - start),
-        asked=drawn.asked,
-        notes=tuple(filter(None, (drawn.note, passes.note, *notes))),
+    if instead_of is not None:
+        prompts.check_text("instead_of", instead_of)
+    choices = Choices(  # what is wrong is refused before a model is loaded
+        features,
+        sampler,
+        target,
+        kernel,
+        regressor,
+        removal,
+        readings,
+        budget,
+        seed,
+        preset,
+        interactions,
+        instead_of,
     )
+    second = None if also is None else dataclasses.replace(choices, preset=also)
+    say = None if progress is False else note
+    models = resolve_surrogates(surrogate, say=say)
+    check_suits(models, choices, also)
+    with reporting(progress, _READING) as report:
+        found = _explained(asked, answer, models, choices, report)
+        if second is not None:
+            found = dataclasses.replace(found, also=_explained(asked, answer, models, second, report))
+    return found
 
 
-def strategies(preset: str, given: Mapping[str, object]) -> tuple[Sampler, Recipe]:
-    """The strategies that were given, and the preset's for those that were not (None).
+def extend(
+    explanation: Explanation, more: int, *, surrogate: Any = None, progress: Option = "auto"
+) -> Explanation:
+    """The same explanation out of more readings.
 
     Args:
-        preset: Name of the preset.
-        given: ``sampler``, ``target``, ``kernel`` and ``regressor``, each a name, an object or None.
+        explanation: Of a whole answer, made here or loaded.
+        more: How many masks to read on top.
+        surrogate: The model that it was made with; loaded by its name if not given.
+        progress: As in :func:`explain`.
     """
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
-    chosen: dict[str, object] = {
-        name: getattr(PRESETS[preset], name) if strategy is None else strategy
-        for name, strategy in given.items()
-    }
-    recipe = Recipe.of(chosen["target"], chosen["kernel"], chosen["regressor"])
-    return resolve_sampler(chosen["sampler"]), recipe
+    if isinstance(more, bool) or not isinstance(more, int) or more < 1:
+        raise InputError(f"extend() takes a whole number of masks of at least 1, not {more!r}.")
+    if explanation.members:
+        given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
+        if len(given) == 1:
+            given = given * len(explanation.members)
+        found = zip(explanation.members, given, strict=True)
+        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in found])
+    if explanation.span != (0, len(explanation.output)):
+        raise InputError("This explains a part of the answer; extend that of the whole answer.")
+    config = explanation.config
+    if "masks" not in config:
+        raise InputError("This was saved by an older release and cannot be extended; make it again.")
+    known = dict(config["surrogate"])
+    model = resolve_surrogate(known["name"] if surrogate is None else surrogate)
+    here = model.describe()
+    if different := [k for k in ("name", "architecture", "dtype") if here.get(k) != known.get(k)]:
+        says = ", ".join(f"{k} {known.get(k)!r} and not {here.get(k)!r}" for k in different)
+        raise InputError(f"It was made by a surrogate with {says}; pass that one as surrogate=...")
+    recipe = explanation.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
+    spans = tuple((feature.start, feature.end) for feature in explanation.features)
+    choices = Choices(
+        spans if config["features"] == "spans" else config["features"],
+        config["sampler"],
+        recipe.target,
+        recipe.kernel,
+        recipe.regressor,
+        config["removal"],
+        config["readings"],
+        "auto",
+        config["seed"],
+        config["preset"],
+        instead_of=config["instead_of"],
+    )
+    with reporting(progress, _READING) as report:
+        study = Study(explanation.prompt, explanation.output, model, choices)
+        return _run(study, study.steps(explanation, more), report)
 
 
-def check_suits(surrogate: Surrogate, recipe: Recipe, readings: str | None) -> None:
-    """Refuse strategies that the surrogate has no readings for, before any are made."""
-    if getattr(surrogate, "only_output", False):
-        check_only_output(
-            kl=recipe.target.needs_kl, spaces=recipe.kernel.space is not None, cheap=readings == "cheap"
-        )
+def _explained(
+    prompt: Prompt,
+    answer: str,
+    models: Sequence[Surrogate],
+    choices: Choices,
+    progress: Callback | None,
+) -> Explanation:
+    """By each of the models, and joined where there are several."""
+    studies = [Study(prompt, answer, model, choices) for model in models]
+    found = [_run(study, study.steps(), progress) for study in studies]
+    return found[0] if len(found) == 1 else combine(found)
 
 
-def _check_readings(readings: str | None, removal: Removal) -> None:
-    if readings is not None and readings not in READINGS:
-        raise unknown("readings", readings, READINGS)
-    if readings == "cheap" and removal.how != "delete":
-        raise InputError(f"Cheap readings hide features and cannot honour removal={str(removal)!r}.")
+def _run(
+    study: Study, steps: Generator[Order, Passes, Explanation], progress: Callback | None
+) -> Explanation:
+    """Read what a study asks for until it has its explanation."""
+    order = next(steps)
+    while True:
+        read = score_all(study.jobs(order), progress=progress)
+        try:
+            order = steps.send(study.joined(read))
+        except StopIteration as stop:
+            explanation: Explanation = stop.value
+            return explanation
 
 
 def _from_response(
@@ -261,12 +241,3 @@ def read_prompt(
     if context is not None:
         return prompts.from_context(adapters.chunks(context), question)
     return prompts.from_messages(adapters.messages(messages))
-
-
-def _check_numbers(budget: int | None, seed: int) -> None:
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
-        raise InputError(f"budget must be a whole number of masks, not {budget!r}.")
-    if budget is not None and budget < 1:
-        raise InputError(f"budget must be at least 1, not {budget}.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"seed must be a whole number that is not negative, not {seed!r}.")

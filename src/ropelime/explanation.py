@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import os
-import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +16,14 @@ from ropelime.attribution import Recipe, attribute
 from ropelime.diagnostics import Diagnostics, diagnose
 from ropelime.errors import InputError
 from ropelime.features import Feature
-from ropelime.passes import Asked, Floats, Ints, Passes
-from ropelime.prompt import Message, Origin, Prompt, Span
-from ropelime.rope import RopeSpace
+from ropelime.interactions import Interaction
+from ropelime.passes import Floats, Ints, Passes
+from ropelime.prompt import Prompt, Span
 from ropelime.trust import Trust, judge
 
 if TYPE_CHECKING:
     from ropelime.citations import Cited
-
-FORMAT = "ropelime.explanation"
-VERSION = 1
+    from ropelime.progress import Option
 
 
 @dataclass(frozen=True)
@@ -87,6 +82,10 @@ class Explanation:
         recipe: The strategies themselves; a loaded explanation builds them from ``config``.
         intervals: (n, 2) ends of the 90 % interval of each weight; None in files of older releases.
         trust: One number and a sentence on how far to trust it; None in files of older releases.
+        interactions: Pairs of features that do not simply add up, the largest effect first; only where
+            they were asked for.
+        members: The explanation of each surrogate, where several were asked.
+        also: The explanation under another preset, where one was asked for.
     """
 
     prompt: Prompt
@@ -104,6 +103,9 @@ class Explanation:
     recipe: Recipe | None = field(default=None, repr=False)
     intervals: Floats | None = None
     trust: Trust | None = None
+    interactions: tuple[Interaction, ...] = ()
+    members: tuple[Explanation, ...] = ()
+    also: Explanation | None = None
 
     def __post_init__(self) -> None:
         for array in (self.scores, self.weights, self.token_weights, self.intervals):
@@ -179,6 +181,10 @@ class Explanation:
             start: First character of the span in the output.
             end: The character after its last.
         """
+        if self.members:
+            from ropelime.panel import combine
+
+            return combine([member.for_output(start, end) for member in self.members])
         first, last = self.tokens_in(start, end)
         config = self.config
         recipe = self.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
@@ -195,6 +201,18 @@ class Explanation:
             asked=self.diagnostics.masks_asked,
             notes=self.diagnostics.notes,
         )
+
+    def extend(self, more: int, *, surrogate: Any = None, progress: Option = "auto") -> Explanation:
+        """The same explanation out of more readings: those that are there, and ``more`` masks.
+
+        Args:
+            more: How many masks to read on top.
+            surrogate: The model that it was made with; loaded by its name if not given.
+            progress: ``"auto"``, True, False, or a function of (done, total).
+        """
+        from ropelime.explain import extend
+
+        return extend(self, more, surrogate=surrogate, progress=progress)
 
     @property
     def output_sentences(self) -> tuple[Span, ...]:
@@ -239,6 +257,8 @@ class Explanation:
 
         page = report(self)
         if path is not None:
+            from ropelime.records import write_text
+
             write_text(Path(path), page)
         return page
 
@@ -258,39 +278,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, the same for the same seed: no times in it."""
-        passes = self.passes
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "output": self.output,
-            "prompt": asdict(self.prompt),
-            "features": [asdict(feature) for feature in self.features],
-            "scores": self.scores.tolist(),
-            "weights": self.weights.tolist(),
-            "token_weights": _pack(self.token_weights),
-            "intervals": None if self.intervals is None else self.intervals.tolist(),
-            "trust": None if self.trust is None else asdict(self.trust),
-            "output_spans": [list(span) for span in self.output_spans],
-            "span": list(self.span),
-            "passes": {
-                "masks": ["".join("01"[int(z)] for z in mask) for mask in passes.masks],
-                "logprob": _pack(passes.logprob),
-                "kl": None if passes.kl is None else _pack(passes.kl),
-                "distances": [
-                    {"space": asdict(space), "values": _pack(values)}
-                    for space, values in passes.distances.items()
-                ],
-                "tokens": passes.tokens.tolist(),
-                "exact": "".join("01"[int(e)] for e in passes.exact),
-                "asked": None
-                if passes.asked is None
-                else {"logprob": _pack(passes.asked.logprob), "kl": _pack(passes.asked.kl)},
-                "scored": passes.scored,
-            },
-            "cost": {"passes": self.cost.passes, "tokens": self.cost.tokens},
-            "diagnostics": _finite(asdict(self.diagnostics)),
-            "config": dict(self.config),
-        }
+        from ropelime.records import to_dict
+
+        return to_dict(self)
 
     def to_json(self) -> str:
         """The explanation as JSON text."""
@@ -298,40 +288,9 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the explanation as JSON; an existing file is replaced in one step or not at all."""
+        from ropelime.records import write_text
+
         write_text(Path(path), self.to_json())
-
-
-def load(path: str | os.PathLike[str]) -> Explanation:
-    """Read an explanation that :meth:`Explanation.save` wrote."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}.") from None
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{path} is no complete JSON ({error}). It may have been cut off; make the explanation "
-            "again."
-        ) from None
-    return from_dict(data, source=str(path))
-
-
-def from_dict(data: Any, *, source: str = "The data") -> Explanation:
-    """Build an explanation from what :meth:`Explanation.to_dict` gave."""
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise InputError(f"{source} is no ropelime explanation (its format is not {FORMAT!r}).")
-    if data.get("version") != VERSION:
-        raise InputError(
-            f"{source} has version {data.get('version')} of the format and this release reads "
-            f"{VERSION}. Read it with the release that wrote it, or update: pip install -U ropelime."
-        )
-    try:
-        return _read(data)
-    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"{source} is damaged: {type(error).__name__}: {error}.") from None
 
 
 def build(
@@ -347,6 +306,7 @@ def build(
     cost: Cost,
     asked: int,
     notes: tuple[str, ...] = (),
+    interactions: tuple[Interaction, ...] = (),
 ) -> Explanation:
     """Fit the readings and say how far the result can be trusted.
 
@@ -362,8 +322,9 @@ def build(
         cost: What the readings cost.
         asked: How many masks the sampler was to draw.
         notes: What was done differently from what was asked.
+        interactions: Pairs of features that do not simply add up.
     """
-    used = passes.select(np.delete(np.arange(len(passes.masks)), 1))
+    used = passes.fitted()
     fitted = attribute(used, recipe)
     return Explanation(
         prompt=prompt,
@@ -381,122 +342,5 @@ def build(
         recipe=recipe,
         intervals=fitted.weights[:, None] + fitted.half[:, None] * np.array([-1.0, 1.0]),
         trust=judge(used, fitted),
+        interactions=interactions,
     )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; the name of a file is needed.")
-    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
-        path.write_text(text, encoding="utf-8")
-        return
-    path = path.resolve()  # follow links
-    folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {folder} to write {path.name} into.")
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes private files
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        raise
-
-
-def _pack(array: Floats) -> dict[str, Any]:
-    data = np.ascontiguousarray(array, dtype="<f8")
-    return {"shape": list(array.shape), "float64": base64.b64encode(data.tobytes()).decode("ascii")}
-
-
-def _unpack(entry: Mapping[str, Any]) -> Floats:
-    data = np.frombuffer(base64.b64decode(entry["float64"], validate=True), dtype="<f8")
-    return data.reshape(entry["shape"]).astype(np.float64)
-
-
-def _finite(entry: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: an undefined figure is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in entry.items()
-    }
-
-
-def _trust(value: float, text: str) -> Trust:
-    if not (0 <= value <= 1 and isinstance(text, str)):
-        raise ValueError(f"trust has the value {value!r} and the text {text!r}")
-    return Trust(value, text)
-
-
-def _read(data: Mapping[str, Any]) -> Explanation:
-    read, diagnostics = data["passes"], data["diagnostics"]
-    figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
-    figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
-    asked = read.get("asked")
-    passes = Passes(
-        masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
-        logprob=_unpack(read["logprob"]),
-        kl=None if read["kl"] is None else _unpack(read["kl"]),
-        distances={RopeSpace(**d["space"]): _unpack(d["values"]) for d in read["distances"]},
-        tokens=np.array(read["tokens"], dtype=np.int64),
-        scored=int(read["scored"]),
-        seconds=0.0,
-        exact=np.array([e == "1" for e in read.get("exact", "")], dtype=bool),
-        asked=None if asked is None else Asked(_unpack(asked["logprob"]), _unpack(asked["kl"])),
-    )
-    prompt = data["prompt"]
-    explanation = Explanation(
-        prompt=Prompt(
-            prompt["text"],
-            tuple(Message(**message) for message in prompt["messages"]),
-            tuple((int(a), int(b)) for a, b in prompt["parts"]),
-            prompt["kind"],
-            tuple(Origin(**origin) for origin in prompt.get("origins", ())),
-        ),
-        output=data["output"],
-        features=tuple(Feature(**feature) for feature in data["features"]),
-        scores=np.array(data["scores"], dtype=float),
-        weights=np.array(data["weights"], dtype=float),
-        token_weights=_unpack(data["token_weights"]),
-        output_spans=tuple((int(a), int(b)) for a, b in data["output_spans"]),
-        span=(int(data["span"][0]), int(data["span"][1])),
-        passes=passes,
-        cost=Cost(int(data["cost"]["passes"]), int(data["cost"]["tokens"])),
-        diagnostics=Diagnostics(**figures),
-        config=dict(data["config"]),
-        intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
-        trust=None if (trust := data.get("trust")) is None else _trust(**trust),
-    )
-    n, tokens = len(explanation.features), len(explanation.output_spans)
-    shapes = {
-        "scores": (explanation.scores.shape, (n,)),
-        "weights": (explanation.weights.shape, (n,)),
-        "token_weights": (explanation.token_weights.shape, (n, tokens)),
-        "masks": (passes.masks.shape[1:], (n,)),
-        "logprob": (passes.logprob.shape, (len(passes.masks), tokens)),
-        "tokens": (passes.tokens.shape, (len(passes.masks),)),
-        "exact": (passes.exact.shape, (len(passes.masks),)),
-    }
-    if explanation.intervals is not None:
-        shapes["intervals"] = (explanation.intervals.shape, (n, 2))
-    if passes.asked is not None:
-        for name in ("logprob", "kl"):
-            shape = getattr(passes.asked, name).shape
-            shapes[f"asked {name}"] = (shape, (len(passes.masks), passes.asked.logprob.shape[1]))
-    if passes.kl is not None:
-        shapes["kl"] = (passes.kl.shape, passes.logprob.shape)
-    for distance in passes.distances.values():
-        shapes["distances"] = (distance.shape, (len(passes.masks),))
-    for name, (came, expected) in shapes.items():
-        if came != expected:
-            raise ValueError(f"{name} has the shape {came}, expected {expected}")
-    return explanation

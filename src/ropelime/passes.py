@@ -44,6 +44,7 @@ class Passes:
         note: What the reader of the result should know about the reading; empty where nothing is.
         exact: (N,) which readings ran the whole masked prompt; all of them if not given.
         asked: Readings of the question, where they were wanted.
+        instead: (N, U) log-probability of each token of another answer, where there is one to compare.
     """
 
     masks: Masks
@@ -56,6 +57,7 @@ class Passes:
     note: str = ""
     exact: Masks = field(default_factory=lambda: np.zeros(0, dtype=bool))
     asked: Asked | None = None
+    instead: Floats | None = None
 
     def __post_init__(self) -> None:
         if not len(self.exact):
@@ -72,7 +74,12 @@ class Passes:
             tokens=self.tokens[rows],
             exact=self.exact[rows],
             asked=None if self.asked is None else Asked(self.asked.logprob[rows], self.asked.kl[rows]),
+            instead=None if self.instead is None else self.instead[rows],
         )
+
+    def fitted(self) -> Passes:
+        """The readings that are fitted: all but the second, which is the prompt with no feature."""
+        return self.select(np.delete(np.arange(len(self.masks)), 1))
 
     def columns(self, start: int, end: int) -> Passes:
         """The same readings for the output tokens ``start`` to ``end`` only."""
@@ -100,6 +107,7 @@ def join(a: Passes, b: Passes) -> Passes:
         " ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
         np.concatenate([a.exact, b.exact]),
         None if a.asked is None else _more_asked(a.asked, b),
+        None if a.instead is None or b.instead is None else np.concatenate([a.instead, b.instead]),
     )
 
 

@@ -12,6 +12,8 @@ from ropelime.errors import InputError
 from ropelime.passes import Floats, Masks
 from ropelime.strategies import resolve
 
+_FEW = 16  # exact readings that count as much as the assumption that cheap ones are of the right size
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -103,14 +105,42 @@ class BayesRidge:
             coef = np.stack(columns, 1)
         return _with_intercept(coef, masks, targets, weights)
 
-    def _coefficients(self, masks: Masks, targets: Floats, weights: Floats) -> Floats:
+    def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> Fit:
+        """Fit few exact readings with many cheap ones to lean on: a control variate.
+
+        The cheap ones are fitted first. What exact readings differ by from that fit is fitted then,
+        towards zero where they are few; with many of them the cheap ones count for nothing.
+
+        Args:
+            masks: (N, n) of all readings.
+            targets: (N,) or (N, T).
+            weights: (N,).
+            exact: (N,) which readings are exact; the unmasked prompt is.
+        """
+        cheap = ~exact
+        cheap[0] = True  # with nothing removed both are the same
+        lean = self.fit(masks[cheap], targets[cheap], weights[cheap]).coef
+        columns = targets if targets.ndim == 2 else targets[:, None]
+        found = [
+            self._coefficients(masks[exact], column[exact], weights[exact], along)
+            for column, along in zip(columns.T, lean.reshape(len(lean), -1).T, strict=True)
+        ]
+        coef = np.stack(found, 1).reshape(lean.shape)
+        return _with_intercept(coef, masks[exact], targets[exact], weights[exact])
+
+    def _coefficients(
+        self, masks: Masks, targets: Floats, weights: Floats, lean: Floats | None = None
+    ) -> Floats:
         x, y = centred(masks, targets, weights)
-        scale = np.ones(x.shape[1])
         coef = np.zeros(x.shape[1])
+        if lean is not None:
+            coef = lean * _stretch(x @ lean, y)
+            y = y - x @ coef
+        towards, scale = coef, np.ones(x.shape[1])
         for _ in range(self.rounds):
             if not y.any():
                 break
-            coef = scale * _most_likely(x * scale, y)[0]
+            coef = towards + scale * _most_likely(x * scale, y)[0]
             scale = np.sqrt(1 + coef**2 / max(float((coef**2).mean()), 1e-300))
             scale /= np.sqrt((scale**2).mean())
         return coef
@@ -241,6 +271,14 @@ def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
     penalties = spread * np.geomspace(1e-3, 1e3, 61)
     best = float(min(penalties, key=unlikely))
     return np.asarray(vt.T @ (s / (s**2 + best) * along)), best
+
+
+def _stretch(foretold: Floats, y: Floats) -> float:
+    """By how much to stretch what cheap readings foretell, near one while exact ones are few."""
+    size = float(foretold @ foretold)
+    if size <= 0:
+        return 1.0
+    return 1.0 + (float(foretold @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
 
 
 def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:

@@ -165,6 +165,21 @@ class LeaveOneOut:
 
 
 @dataclass(frozen=True)
+class SinglesFirst:
+    """Every mask that removes one feature; with a larger budget, random halves after them."""
+
+    name: ClassVar[str] = "singles-first"
+
+    def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
+        """All single removals, or a random part of them, or :class:`Hadamard` masks on top."""
+        singles = LeaveOneOut().sample(n, budget=None, rng=rng)
+        if budget is None or budget <= n:
+            return LeaveOneOut().sample(n, budget=budget, rng=rng)
+        draws = itertools.chain(singles.masks, _hadamard(n, rng))
+        return _distinct(draws, n, budget, self.name)
+
+
+@dataclass(frozen=True)
 class OneAtATime:
     """Every mask that keeps exactly one feature: one full pass in all."""
 
@@ -305,6 +320,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
         SparseK,
         BestSparseK,
         LeaveOneOut,
+        SinglesFirst,
         OneAtATime,
         Bernoulli,
         Hadamard,

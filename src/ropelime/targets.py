@@ -190,7 +190,36 @@ class Logit:
         return odds - odds[:1]
 
 
-TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, NLL, Logit)}
+@dataclass(frozen=True)
+class Contrast:
+    """Drop of the log-probability of the output, less that of another answer under the same masks."""
+
+    name: ClassVar[str] = "contrast"
+    needs_kl: ClassVar[bool] = False
+    reads_question: ClassVar[bool] = False
+    support: ClassVar[int] = -1
+    unit: ClassVar[str] = "nats for this answer over the other"
+
+    def values(self, passes: Passes) -> Floats:
+        """Sum over the tokens of either."""
+        return np.asarray(NLL().values(passes) - self._other(passes))
+
+    def token_values(self, passes: Passes) -> Floats:
+        """The drop at each token, the other answer's drop spread evenly over them."""
+        drop = NLL().token_values(passes)
+        return np.asarray(drop - self._other(passes)[:, None] / drop.shape[1])
+
+    @staticmethod
+    def _other(passes: Passes) -> Floats:
+        if passes.instead is None:
+            raise InputError("target='contrast' needs another answer: pass instead_of='...'.")
+        said = passes.instead.sum(1)
+        return np.asarray(said[0] - said)
+
+
+TARGETS: dict[str, type[Target]] = {
+    cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, NLL, Logit, Contrast)
+}
 
 
 def resolve_target(spec: object) -> Target:

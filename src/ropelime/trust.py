@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,20 +39,68 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
         passes: The readings that were fitted, the unmasked prompt first.
         fitted: What was made of them.
     """
+    singles = bool((passes.masks.sum(1) >= passes.masks.shape[1] - 1).all())
+    value = estimate(indicators(passes, fitted), singles=singles)
+    first = "the first part is evidence for the answer"
+    whole = "the weights foretell what removing parts does"
+    return Trust(value, _words(value, first if singles else whole))
+
+
+def estimate(known: Mapping[str, float], *, singles: bool) -> float:
+    """The number, out of the indicators.
+
+    Args:
+        known: What :func:`indicators` gives.
+        singles: Whether every mask removes one feature.
+    """
+    if singles:
+        return 1 / (1 + math.exp(-(_FIRST + _SHARE * known["share"] + _DROP * known["drop"])))
+    value = _BASE + _LOG_SHARE * known["share"] + _FORETOLD * known["foretold"]
+    return min(1.0, max(0.0, value))
+
+
+def indicators(passes: Passes, fitted: Attribution) -> dict[str, float]:
+    """What tells good explanations from bad ones without labels.
+
+    Args:
+        passes: The readings that were fitted, the unmasked prompt first.
+        fitted: What was made of them.
+
+    Returns:
+        ``share``: logarithm of the largest share. ``drop``: how much less likely the answer is without
+        that feature, from -1 to 1. ``foretold``: how well left-out readings are foretold; 0 where that
+        could not be tried. ``surprise``: mean log-probability of the answer's tokens. ``width``: mean
+        width of the intervals against the largest weight. ``agreement``: rank correlation of exact and
+        cheap readings of the same masks; 0 where there are none.
+    """
     top = int(np.argmax(fitted.scores))
-    share = max(float(fitted.scores[top]), 1e-9)
-    if (passes.masks.sum(1) >= passes.masks.shape[1] - 1).all():
-        without = ~passes.masks[:, top]
-        drop = 0.0
-        if without.any():
-            lost = passes.logprob[0].sum() - passes.logprob[without].sum(1)
-            drop = float(np.tanh(lost.mean()))
-        value = 1 / (1 + math.exp(-(_FIRST + _SHARE * math.log(share) + _DROP * drop)))
-        return Trust(value, _words(value, "the first part is evidence for the answer"))
-    # What could not be tried on left-out readings is not claimed.
-    foretold = 0.0 if math.isnan(fitted.foretold) else fitted.foretold
-    value = float(np.clip(_BASE + _LOG_SHARE * math.log(share) + _FORETOLD * foretold, 0, 1))
-    return Trust(value, _words(value, "the weights foretell what removing parts does"))
+    without = ~passes.masks[:, top]
+    lost = passes.logprob[0].sum() - passes.logprob[without].sum(1)
+    largest = float(np.abs(fitted.weights).max())
+    return {
+        "share": math.log(max(float(fitted.scores[top]), 1e-9)),
+        "drop": float(np.tanh(lost.mean())) if without.any() else 0.0,
+        "foretold": 0.0 if math.isnan(fitted.foretold) else fitted.foretold,
+        "surprise": float(passes.logprob[0].mean()),
+        "width": float(fitted.half.mean()) / largest if largest > 0 else 1.0,
+        "agreement": _agreement(passes),
+    }
+
+
+def _agreement(passes: Passes) -> float:
+    """Rank correlation of the answer's log-probability, read both ways."""
+    said = passes.logprob.sum(1)
+    exact = {m.tobytes(): v for m, v, e in zip(passes.masks, said, passes.exact, strict=True) if e}
+    both = [
+        (v, exact[m.tobytes()])
+        for m, v, e in zip(passes.masks, said, passes.exact, strict=True)
+        if not e and m.tobytes() in exact
+    ]
+    if len(both) < 3 or np.ptp(both, axis=0).min() == 0:
+        return 0.0
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(*zip(*both, strict=True)).statistic)
 
 
 def _words(value: float, claim: str) -> str:

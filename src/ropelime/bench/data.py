@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +44,13 @@ class Example:
     answer: str
 
 
-def hotpotqa(
-    path: Path | None, *, context: Literal["gold", "all"], limit: int | None = None
-) -> list[Example]:
+def hotpotqa(path: Path | None, *, context: str, limit: int | None = None) -> list[Example]:
     """Examples of HotpotQA's dev distractor set that have ten paragraphs.
 
     With ``context="gold"`` the prompt holds the paragraphs with supporting facts, and the examples fill
-    the paper's buckets in the order of the file; with ``"all"`` it holds all ten.
+    the paper's buckets in the order of the file; with ``"all"`` it holds all ten. With ``"twice"`` the
+    gold paragraphs of the ten stand there once more, and both copies are gold; with a number there are
+    about so many sentences, paragraphs of other examples being put among the ten.
 
     Args:
         path: The file in the official format; without it the hub's copy is taken.
@@ -59,9 +59,12 @@ def hotpotqa(
     """
     sizes = {name: size if limit is None else min(size, limit) for name, _, size in BUCKETS}
     found: list[Example] = []
-    for entry in _hotpot_entries(path):
-        if len(entry["context"]) != 10:
-            continue
+    entries = [entry for entry in _hotpot_entries(path) if len(entry["context"]) == 10]
+    for number, entry in enumerate(entries):
+        if context == "twice":
+            entry = _twice(entry)
+        elif context.isdecimal():
+            entry = _among_others(entries, number, int(context))
         example = _hotpot_example(entry, context)
         if example is None:
             continue
@@ -173,7 +176,7 @@ def _hotpot_example(entry: dict[str, Any], context: str) -> Example | None:
     """The example; None where fewer than two sentences are left to rank."""
     facts = {(title, int(number)) for title, number in entry["supporting_facts"]}
     titles = {title for title, _ in facts}
-    chosen = [p for p in entry["context"] if context == "all" or p[0] in titles]
+    chosen = [p for p in entry["context"] if context != "gold" or p[0] in titles]
     chosen = [p for p in chosen if "".join(p[1]).strip()]
     if not chosen:
         return None
@@ -195,6 +198,31 @@ def _hotpot_example(entry: dict[str, Any], context: str) -> Example | None:
         return None
     group = bucket(len(spans)) if context == "gold" else "all"
     return Example(str(entry["_id"]), group, prompt.text, tuple(spans), np.array(gold), entry["answer"])
+
+
+def _twice(entry: dict[str, Any]) -> dict[str, Any]:
+    """The example with a copy of each paragraph that holds a supporting fact behind the ten."""
+    titles = {title for title, _ in entry["supporting_facts"]}
+    copies = [paragraph for paragraph in entry["context"] if paragraph[0] in titles]
+    return {**entry, "context": [*entry["context"], *copies]}
+
+
+def _among_others(entries: Sequence[dict[str, Any]], number: int, sentences: int) -> dict[str, Any]:
+    """The example with paragraphs of those that follow it, all in a random order."""
+    entry = entries[number]
+    context = list(entry["context"])
+    titles = {title for title, _ in context}
+    count = sum(len(paragraph[1]) for paragraph in context)
+    others = (p for e in [*entries[number + 1 :], *entries[:number]] for p in e["context"])
+    for paragraph in others:
+        if count >= sentences:
+            break
+        if paragraph[0] not in titles:
+            context.append(paragraph)
+            titles.add(paragraph[0])
+            count += len(paragraph[1])
+    order = np.random.default_rng([number, sentences]).permutation(len(context))
+    return {**entry, "context": [context[i] for i in order]}
 
 
 def _mmlu_rows(path: Path | None) -> list[list[str]]:

@@ -37,7 +37,7 @@ def run(
     """Run an experiment, or go on with one.
 
     Args:
-        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"`` or ``"mmlu"``.
+        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"``, ``"mmlu"`` or ``"budget"``.
         examples: Its examples.
         surrogate: The model that reads.
         results: The results file.
@@ -49,12 +49,14 @@ def run(
         base_url: Address of that endpoint.
         progress: Called with the examples done and in all.
     """
-    compared = {
+    known: dict[str, Callable[[], list[methods.Method]]] = {
         "hotpotqa": lambda: methods.hotpotqa(context or "gold"),
         "sweep": methods.sweep,
         "ablation": methods.ablation,
         "mmlu": methods.mmlu,
-    }[bench]()
+        "budget": lambda: methods.budget(context or "all"),
+    }
+    compared = known[bench]()
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
@@ -79,6 +81,8 @@ def run(
         store,
         seed=seed,
         curves=bench == "hotpotqa",
+        detail=bench == "budget",
+        settle=bench == "budget" and context in ("gold", "all"),
         extras=extras,
         progress=progress,
     )

@@ -20,7 +20,16 @@ from ropelime.views.plots import BLUE, ORANGE, STYLE, matplotlib, new_figure, sa
 
 _COLOURS = {"method": (BLUE, "#B5D6EA"), "baseline": (ORANGE, "#F6CDB0")}  # each with a light tint
 _BAR = 0.2
-_LINES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"))
+_LINES = (
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "v"),
+    ("#999999", "D"),
+    ("#56B4E9", "P"),
+    ("#000000", "*"),
+    ("#E69F00", "X"),
+)
 _NOTHING = Spread(0, np.nan, np.nan, np.nan, np.nan)
 
 
@@ -81,19 +90,23 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """One set of axes, both logarithmic.
+    """One set of axes.
 
     Attributes:
         title: Its title.
         across: What x is.
         up: What y is.
         curves: The lines.
+        log: Which of ``"x"`` and ``"y"`` are logarithmic.
+        names: What stands at 0, 1, 2, ... across; numbers if empty.
     """
 
     title: str
     across: str
     up: str
     curves: Sequence[Curve]
+    log: str = "xy"
+    names: Sequence[str] = ()
 
 
 def hotpotqa(results: Results, folder: Path) -> list[Path]:
@@ -201,23 +214,35 @@ def curves(panels: Sequence[CurvePanel], stem: Path) -> list[Path]:
         for axes, panel in zip(every, panels, strict=False):
             for curve, (colour, marker) in zip(panel.curves, _LINES, strict=False):
                 axes.plot(curve.x, curve.y, color=colour, marker=marker, label=curve.label)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            ticks = sorted({x for curve in panel.curves for x in curve.x})
-            axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-            axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
-            axes.tick_params(axis="y", which="minor", labelleft=False)
-            axes.yaxis.set_major_formatter("{x:g}")
+            _scales(axes, panel)
             axes.grid(True, color="#DDDDDD", linewidth=0.8)
             axes.set_axisbelow(True)
             axes.set_xlabel(panel.across)
             axes.set_ylabel(panel.up)
             axes.set_title(panel.title)
         handles, labels = every[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False
-        )
+        columns = min(4, max(1, len(labels)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
         return save(figure, stem)
+
+
+def _scales(axes: Any, panel: CurvePanel) -> None:
+    """Logarithms where they are wanted, and ticks that can be read."""
+    if "x" in panel.log:
+        axes.set_xscale("log")
+        axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
+    if "y" in panel.log:
+        axes.set_yscale("log")
+        axes.tick_params(axis="y", which="minor", labelleft=False)
+        axes.yaxis.set_major_formatter("{x:g}")
+    ticks = sorted({x for curve in panel.curves for x in curve.x})
+    if panel.names:
+        axes.set_xticks(range(len(panel.names)), panel.names, rotation=20, ha="right")
+    elif panel.log == "xy":
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+    elif "x" in panel.log:
+        axes.set_xticks([1000, 3000, 10_000, 30_000], ["1,000", "3,000", "10,000", "30,000"])
+        axes.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
 
 
 def heat_maps(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ropelime.attribution import Recipe
-from ropelime.explain import PRESETS
-from ropelime.passes import Floats, Masks, Passes
+from ropelime.budget import Budget
+from ropelime.passes import Floats, Ints, Masks, Passes
+from ropelime.plan import PRESETS, Order, make_plan
 from ropelime.regression import Fit
 from ropelime.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
 from ropelime.targets import Logit
@@ -25,6 +27,8 @@ class Method:
         recipe: Its target, kernel and regressor.
         tokens_of: Another method: masks are drawn only until they cost as many tokens as that one's.
         readings: ``"exact"`` or ``"cheap"``.
+        preset: A preset, whose plan decides what is read and when it is enough.
+        exact: So many exact readings on top of the cheap ones.
     """
 
     name: str
@@ -32,6 +36,28 @@ class Method:
     recipe: Recipe
     tokens_of: str | None = None
     readings: str = "exact"
+    preset: str | None = None
+    exact: int = 0
+
+    def orders(self, n: int, seed: tuple[int, ...]) -> Generator[Order, Passes, Any]:
+        """Yields what to read next and is sent all that was read, as a plan does."""
+        cheap = self.readings == "cheap"
+        if self.preset is not None:
+            chosen = make_plan(
+                self.preset, self.recipe, sampler=None, budget=Budget(), cheap=cheap, seed=seed
+            )
+            return (yield from chosen.orders(n, _uncounted))
+        masks = self.sampler.sample(n, budget=None, rng=np.random.default_rng(seed)).masks
+        yield Order(masks, cheap)
+        if self.exact:
+            rng = np.random.default_rng(seed)
+            yield Order(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cheap=False)
+        return None
+
+
+def _uncounted(masks: Masks, *, cheap: bool) -> Ints:
+    """Presets ask for no prices while their budget is automatic."""
+    raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -84,23 +110,56 @@ def method(
     tokens_of: str | None = None,
     *,
     readings: str = "exact",
+    exact: int = 0,
 ) -> Method:
     """A method from names or objects."""
     recipe = Recipe.of(target, kernel, regressor)
-    return Method(name, resolve_sampler(sampler), recipe, tokens_of, readings)
+    return Method(name, resolve_sampler(sampler), recipe, tokens_of, readings, None, exact)
 
 
 def preset(name: str) -> Method:
-    """One of the presets of :func:`ropelime.explain`."""
+    """One of the presets of :func:`ropelime.explain`, as it stops by itself."""
     chosen = PRESETS[name]
-    return method(
-        name, chosen.sampler, chosen.target, chosen.kernel, chosen.regressor, readings=chosen.readings
-    )
+    recipe = Recipe.of(chosen.target, chosen.kernel, chosen.regressor)
+    sampler = resolve_sampler(chosen.sampler)
+    return Method(name, sampler, recipe, readings=chosen.readings, preset=name)
 
 
-def contextcite() -> Method:
-    """ContextCite's estimator: 64 masks with p = 1/2, log-odds, Lasso with alpha 0.01."""
-    return method("contextcite", "bernoulli:64", LogitPerToken(), "uniform", StandardisedLasso())
+def contextcite(masks: int = 64) -> Method:
+    """ContextCite's estimator: masks with p = 1/2, log-odds, Lasso with alpha 0.01."""
+    name = "contextcite" if masks == 64 else f"contextcite, {masks}"
+    return method(name, f"bernoulli:{masks}", LogitPerToken(), "uniform", StandardisedLasso())
+
+
+def budget(context: str) -> list[Method]:
+    """The presets and everybody else at several budgets; in long contexts only what is affordable."""
+    nll = ("nll", "uniform", "bayes-ridge")
+    found = [
+        preset("evidence"),
+        method("singles", "leave-one-out", "evidence", "uniform", "wls", readings="cheap"),
+        method("singles, answer only", "leave-one-out", "shift", "uniform", "wls", readings="cheap"),
+        method("singles, kl", "leave-one-out", "kl", "uniform", "wls", readings="cheap"),
+        preset("faithful"),
+        contextcite(),
+        method("exact, 64", "hadamard:64", *nll),
+        method("cheap, 128", "hadamard:128", *nll, readings="cheap"),
+    ]
+    if context.isdecimal():
+        return found
+    found += [
+        method("leave-one-out, exact", "leave-one-out", "evidence", "uniform", "wls"),
+        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+    ]
+    if context == "gold":
+        found += [preset("paper")]
+    found += [contextcite(masks) for masks in (8, 16, 32)]
+    found += [method(f"exact, {k}", f"hadamard:{k}", *nll) for k in (16, 32, 76, 96)]
+    found += [method(f"cheap, {k}", f"hadamard:{k}", *nll, readings="cheap") for k in (32, 64, 256)]
+    found += [
+        method(f"cheap, 128 + {k} exact", "hadamard:128", *nll, readings="cheap", exact=k)
+        for k in (8, 16, 32, 64)
+    ]
+    return found
 
 
 def hotpotqa(context: str) -> list[Method]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ropelime.bench import figures, tables
+from ropelime.bench.budgets import page as budgets
 from ropelime.bench.speed import page as performance
 from ropelime.bench.store import read
 from ropelime.bench.summary import COMMANDS, Results, Section, load
@@ -49,6 +50,11 @@ _TABLES: dict[str, Callable[[Results], list[str]]] = {
     "mmlu": tables.mmlu,
     "ablation": tables.ablation,
 }
+# Results that have a page of their own.
+_PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
+    "speed": performance.write,
+    "budget": budgets.write,
+}
 _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
     ("hotpotqa", "gold"): figures.hotpotqa,
     ("sweep", None): figures.sweep,
@@ -61,19 +67,20 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
 
     Args:
         results: Results files of ``ropelime bench``, of experiments at most one for each section.
-        docs: The folder to write ``results.md``, ``performance.md`` and ``figures/`` into.
+        docs: The folder to write the pages and ``figures/`` into.
 
     Returns:
         The files that were written.
     """
     if not results:
         raise InputError("Name at least one results file of `ropelime bench`.")
-    speed = [path for path in results if read(path)[0].get("bench") == "speed"]
-    others = [path for path in results if path not in speed]
+    kinds = {path: read(path)[0].get("bench") for path in results}
+    others = [path for path in results if kinds[path] not in _PAGES]
     written = _write_results(others, docs) if others else []
-    if speed:
-        _folder(docs)
-        written += performance.write(speed, docs)
+    for kind, page in _PAGES.items():
+        if paths := [path for path in results if kinds[path] == kind]:
+            _folder(docs)
+            written += page(paths, docs)
     return written
 
 

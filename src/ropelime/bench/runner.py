@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.attribution import Attribution, attribute
+from ropelime.attribution import Attribution, Recipe, attribute
 from ropelime.bench.data import Example
 from ropelime.bench.methods import Method
 from ropelime.bench.store import Row, Store
 from ropelime.evaluation import agreement, chance, follow, held_out, plan, spearman
-from ropelime.explain import READINGS
+from ropelime.evaluation.labels import Labels
 from ropelime.passes import Floats, Masks, Passes, join
 from ropelime.prompt import from_text
+from ropelime.samplers import SparseK, resolve_sampler
+from ropelime.study import READINGS
 from ropelime.surrogate import Removal, Scorer, Surrogate
+from ropelime.trust import indicators
 
 CHANCE = "chance"
+_EVERY = 3  # of the examples one is read under many masks
+_MANY = 450
 _UNLABELLED: Row = {"iou": None, "f1": None, "auroc": None}  # an example without gold
 # Anything that ranks features without the surrogate's readings: rows for one example.
 Extra = Callable[[Example, np.random.Generator], Row]
@@ -33,6 +38,8 @@ def run(
     *,
     seed: int,
     curves: bool = True,
+    detail: bool = False,
+    settle: bool = False,
     extras: dict[str, Extra] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -45,6 +52,9 @@ def run(
         store: Where the rows go.
         seed: Seed of all masks; example i draws from (seed, i), whatever was run before.
         curves: Whether to read the top-k drops and the insertion and deletion curves too.
+        detail: Whether to say how sure each method is.
+        settle: Whether to read every third example under many more masks, and to say whether the
+            intervals hold what those say.
         extras: Methods of another kind, by name.
         progress: Called with the examples done and in all.
     """
@@ -54,7 +64,7 @@ def run(
             continue
         if progress:
             progress(done, len(examples))
-        rows = list(_example(example, methods, surrogate, seed, number, curves))
+        rows = _example(example, methods, surrogate, (seed, number), curves, detail, settle)
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
         known = {
@@ -88,21 +98,24 @@ class Reader:
         self._place: dict[bytes, int] = {}
         self._passes: Passes | None = None
 
-    def read(self, masks: Masks) -> None:
-        """Read those of the masks that have not been read."""
+    def read(self, masks: Masks, *, fitted: bool = True) -> None:
+        """Read those of the masks that have not been read.
+
+        Args:
+            masks: The masks.
+            fitted: Whether divergences, distances and the question are wanted too, as fits do.
+        """
         fresh = {m.tobytes(): m for m in masks if m.tobytes() not in self._place}
         if not fresh:
             return
         ones = np.ones((1, masks.shape[1]), dtype=bool)
         rows = np.concatenate([ones, np.array(list(fresh.values()))])
-        first = self._passes is None
-        # Divergences and distances are wanted of the masks that are fitted, which come first.
         new = self._scorer.score(
             rows,
-            kl=self._kl and first,
-            spaces=self._spaces if first else (),
+            kl=self._kl and fitted,
+            spaces=self._spaces if fitted else (),
             cheap=self._cheap,
-            asked=self._asked and first,
+            asked=self._asked and fitted,
         )
         start = 0 if self._passes is None else len(self._passes.masks)
         self._passes = new if self._passes is None else join(self._passes, new)
@@ -131,27 +144,20 @@ def _example(
     example: Example,
     methods: Sequence[Method],
     surrogate: Surrogate,
-    seed: int,
-    number: int,
+    seed: tuple[int, int],
     curves: bool,
+    detail: bool,
+    settle: bool,
 ) -> list[Row]:
     n, gold = len(example.spans), example.gold
     scorer = surrogate.prepare(
         from_text(example.prompt), example.spans, example.answer, removal=Removal()
     )
-    kinds = {kind: [m for m in methods if m.readings == kind] for kind in READINGS}
-    readers = {kind: Reader(scorer, some, cheap=kind == "cheap") for kind, some in kinds.items()}
+    readers = {kind: Reader(scorer, methods, cheap=kind == "cheap") for kind in READINGS}
     reader = readers["exact"]
-    # Every method draws from the same generator, so settings that differ in size only share masks.
-    drawn = {
-        m.name: m.sampler.sample(n, budget=None, rng=np.random.default_rng([seed, number])).masks
-        for m in methods
-    }
-    unseen = held_out(n, np.random.default_rng([seed, number, 1]))
-    reader.read(np.concatenate([*(drawn[m.name] for m in kinds["exact"]), unseen]))
-    if kinds["cheap"]:
-        readers["cheap"].read(np.concatenate([drawn[m.name] for m in kinds["cheap"]]))
-    read = {m.name: readers[m.readings].passes(drawn[m.name]) for m in methods}
+    unseen = held_out(n, np.random.default_rng([*seed, 1]))
+    read = _read_all(methods, n, seed, readers)
+    reader.read(unseen, fitted=False)
 
     fits: dict[str, tuple[Attribution, Passes, float]] = {}
     for m in methods:
@@ -161,10 +167,12 @@ def _example(
             affordable = int((np.cumsum(passes.tokens) <= most).sum())
             passes = passes.select(list(range(max(2, affordable))))
         start = time.perf_counter()
-        fits[m.name] = (attribute(passes, m.recipe, tokens=False), passes, time.perf_counter() - start)
+        fitted = attribute(passes.fitted() if m.preset else passes, m.recipe, tokens=False)
+        fits[m.name] = (fitted, passes, time.perf_counter() - start)
     plans = {name: plan(fitted.scores) for name, (fitted, _, _) in fits.items()} if curves else {}
     if plans:
-        reader.read(np.concatenate([curve.masks for curve in plans.values()]))
+        reader.read(np.concatenate([curve.masks for curve in plans.values()]), fitted=False)
+    known = _settled(n, seed, readers) if settle and seed[1] % _EVERY == 0 else {}
 
     rows: list[Row] = []
     full = float(reader.passes(unseen).logprob[0].sum())
@@ -177,18 +185,108 @@ def _example(
         if m.name in plans:
             curve = plans[m.name]
             row |= follow(curve, reader.logprob(curve.masks), full, passes.logprob.shape[1])
+        if detail:
+            row |= _details(m, fitted, passes, gold, scorer, known)
+        each = readers[m.readings].seconds_per_token
         rows.append(
             {
                 "method": m.name,
                 **_rounded(row),
                 "masks": len(passes.masks),
                 "tokens": tokens,
-                "seconds": round(tokens * readers[m.readings].seconds_per_token + seconds, 4),
+                "seconds": round(tokens * each + seconds, 4),
             }
         )
     expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(_UNLABELLED)
     rows.append({"method": CHANCE, **_rounded(expected)})
     return rows
+
+
+def _read_all(
+    methods: Sequence[Method], n: int, seed: tuple[int, int], readers: dict[str, Reader]
+) -> dict[str, Passes]:
+    """What every method reads: first what all of them ask for at once, then what some go on with.
+
+    Every method draws from the same generator, so settings that differ in size only share masks.
+    """
+    plans = {m.name: m.orders(n, seed) for m in methods}
+    waiting = {name: next(orders) for name, orders in plans.items()}
+    found: dict[str, Passes] = {}
+    while waiting:
+        for kind, reader in readers.items():
+            masks = [o.masks for o in waiting.values() if o.cheap == (kind == "cheap")]
+            if masks:
+                reader.read(np.concatenate(masks))
+        following = {}
+        for name, order in waiting.items():
+            new = readers["cheap" if order.cheap else "exact"].passes(order.masks)
+            if name in found:
+                new = join(found[name], new.select(np.arange(1, len(new.masks))))
+            found[name] = new
+            try:
+                following[name] = plans[name].send(new)
+            except StopIteration:
+                continue
+        waiting = following
+    return found
+
+
+def _settled(n: int, seed: tuple[int, int], readers: dict[str, Reader]) -> dict[str, Attribution]:
+    """What many masks say: halves read exactly for log-probabilities, local ones for evidence."""
+    rng = np.random.default_rng([*seed, 2])
+    halves = resolve_sampler(f"hadamard:{_MANY}").sample(n, budget=None, rng=rng).masks
+    readers["exact"].read(halves, fitted=False)
+    nll = Recipe.of("nll", "uniform", "wls")
+    local = [~np.eye(n, dtype=bool)]
+    for size in (2, 4, "sqrt"):
+        part = SparseK(size, active="removed", masks=_MANY // 3)
+        local.append(part.sample(n, budget=None, rng=rng).masks)
+    masks = np.concatenate(local)
+    readers["cheap"].read(masks)
+    evidence = Recipe.of("evidence", "uniform", "wls")
+    return {
+        "nll": attribute(readers["exact"].passes(halves), nll, tokens=False),
+        "evidence": attribute(readers["cheap"].passes(masks), evidence, tokens=False),
+    }
+
+
+def _details(
+    m: Method,
+    fitted: Attribution,
+    passes: Passes,
+    gold: Labels,
+    scorer: Scorer,
+    known: dict[str, Attribution],
+) -> dict[str, float | None]:
+    """How sure a method is, whether its first feature is gold, and whether its intervals hold."""
+    used = passes.fitted() if m.preset else passes
+    row: dict[str, float | None] = {
+        "first": float(gold[int(np.argmax(fitted.scores))]),
+        **{f"by_{name}": value for name, value in indicators(used, fitted).items()},
+    }
+    if count := getattr(scorer, "count", None):
+        exact = passes.exact & (np.arange(len(passes.masks)) > 0)
+        parts = [count(passes.masks[rows], cheap=cheap) for rows, cheap in _kinds(passes, exact)]
+        row["run"] = float(sum(parts))
+    target = getattr(m.recipe.target, "name", "")
+    if target in known:
+        # Shares, because the unit of evidence is the mean shift of the masks that were read.
+        total, settled = float(np.abs(fitted.weights).sum()), known[target]
+        aim = settled.weights * (total / max(float(np.abs(settled.weights).sum()), 1e-300))
+        if target == "nll":
+            aim = settled.weights
+        off = np.abs(fitted.weights - aim) / np.maximum(fitted.half, 1e-300)
+        row["covered"] = float((off <= 1).mean())
+        row["reach"] = float(np.quantile(off, 0.9))  # how many half widths would hold nine in ten
+        row["halfwidth"] = float(fitted.half.mean() / max(float(np.abs(fitted.weights).max()), 1e-300))
+    return row
+
+
+def _kinds(passes: Passes, exact: Masks) -> list[tuple[Masks, bool]]:
+    """The rows that were read in each way, each way with the unmasked prompt."""
+    first = np.arange(len(passes.masks)) == 0
+    found = [(first | ~exact, True)] if not exact[1:].all() else []
+    return [*found, (first | exact, False)] if exact.any() else found
 
 
 def _rounded(figures: dict[str, float | None]) -> dict[str, Any]:

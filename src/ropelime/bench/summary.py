@@ -26,6 +26,7 @@ COMMANDS: dict[Section, str] = {
     ("mmlu", None): "ropelime bench mmlu --data FILE",
     ("ablation", "gold"): "ropelime bench ablation --context gold --data FILE",
     ("ablation", "all"): "ropelime bench ablation --context all --data FILE",
+    ("budget", None): "ropelime bench budget --context all --data FILE",
 }
 
 

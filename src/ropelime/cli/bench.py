@@ -21,6 +21,7 @@ examples:
   ropelime bench sweep --data hotpot_dev_distractor_v1.json
   ropelime bench ablation --context gold --limit 20 --data hotpot_dev_distractor_v1.json
   ropelime bench mmlu --data miscellaneous_test.csv
+  ropelime bench budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
   ropelime bench speed --data hotpot_dev_distractor_v1.json
   ropelime bench speed --shape qwen3-8b --device cuda
   ropelime bench report results/*.jsonl --docs docs
@@ -28,7 +29,8 @@ examples:
 A run that was stopped goes on where it was: give the same command again.
 """
 
-_RUNS = ("hotpotqa", "sweep", "ablation", "mmlu")
+CONTEXTS = ("gold", "all", "twice", "100", "400")
+_RUNS = ("hotpotqa", "sweep", "ablation", "mmlu", "budget")
 
 
 def add(commands: Any) -> None:
@@ -46,12 +48,18 @@ def add(commands: Any) -> None:
         "sweep": "the 3 x 6 grid of Sparse-K settings",
         "ablation": "target, kernel, space, sampler and regressor, each against its alternatives",
         "mmlu": "words of MMLU questions: RoPE-LIME against gSMILE",
+        "budget": "quality against tokens, intervals and trust: the presets and the peers' estimators",
     }
     for name in _RUNS:
         kind = kinds.add_parser(name, help=helps[name], description=helps[name])
         _add_common(kind)
         if name in ("hotpotqa", "ablation"):
             kind.add_argument("--context", choices=["gold", "all"], default="gold")
+        if name == "budget":
+            kind.add_argument(
+                "--context", choices=CONTEXTS, default="all",
+                help="gold paragraphs; all ten; the gold ones of the ten twice; or so many sentences",
+            )  # fmt: skip
         if name == "mmlu":
             kind.add_argument("--generator", metavar="MODEL", help="gSMILE's model at a chat endpoint")
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
@@ -185,7 +193,8 @@ def run(options: argparse.Namespace) -> None:
         examples = data.mmlu(options.data, limit=options.limit)
     else:
         examples = data.hotpotqa(options.data, context=context or "gold", limit=options.limit)
-    name = "-".join(filter(None, [options.bench, context]))
+    model = Path(options.surrogate).stem if options.bench == "budget" else None
+    name = "-".join(filter(None, [options.bench, context, model]))
     results = _results(options, name)
     surrogate = load_surrogate(
         options.surrogate,

@@ -14,8 +14,9 @@ from ropelime import checks
 from ropelime.checks import Assertion
 from ropelime.cli.shared import add_method, method, read, writable
 from ropelime.errors import InputError, RopeLimeError
-from ropelime.explanation import Explanation, load, write_text
+from ropelime.explanation import Explanation
 from ropelime.progress import note, reporting
+from ropelime.records import load, write_text
 from ropelime.strategies import unknown
 from ropelime.views.junit import Case, junit
 

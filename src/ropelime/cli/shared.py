@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation, write_text
+from ropelime.explanation import Explanation
 from ropelime.features import GRANULARITIES
 from ropelime.kernels import KERNELS
 from ropelime.progress import note
+from ropelime.records import write_text
 from ropelime.regression import REGRESSORS
 from ropelime.samplers import SAMPLERS
 from ropelime.targets import TARGETS
@@ -26,9 +28,10 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--features", default="sentence", metavar="KIND", help=f"one of {', '.join(GRANULARITIES)}"
     )
     group.add_argument(
-        "--surrogate", default="smollm2", metavar="MODEL",
+        "--surrogate", nargs="+", default=["smollm2"], metavar="MODEL",
         help="a name from `ropelime models`, a directory, a .gguf file or a hub id; or a model "
-        "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful",
+        "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
+        "several are asked each, and their shares averaged",
     )  # fmt: skip
     group.add_argument(
         "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
@@ -50,7 +53,17 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--readings", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
     )
-    group.add_argument("--budget", type=int, metavar="N", help="how many masks to read")
+    group.add_argument(
+        "--budget", default="auto", metavar="LIMIT",
+        help="auto (default) stops by itself; or a number of masks, '20000 tokens', '5 seconds'",
+    )  # fmt: skip
+    group.add_argument("--also", metavar="PRESET", help="answer another preset's question too")
+    group.add_argument(
+        "--instead-of", metavar="TEXT", help="another answer: what speaks for the given one over it?"
+    )
+    group.add_argument(
+        "--interactions", action="store_true", help="look for pairs of features that work together"
+    )
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 
 
@@ -113,18 +126,22 @@ def messages(name: str | None) -> Any:
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of ``explain`` that :func:`add_method` asked for."""
-    from ropelime.explain import strategies
+    from ropelime.study import Choices
     from ropelime.surrogate import load_surrogate
 
-    given = {name: getattr(options, name) for name in ("sampler", "target", "kernel", "regressor")}
-    strategies(options.preset, given)  # a wrong name is refused before a model is loaded
+    chosen = {field.name: getattr(options, field.name) for field in fields(Choices)}
+    choices = Choices(**chosen)  # what is wrong is refused before a model is loaded
+    if options.also is not None:
+        replace(choices, preset=options.also)
     say = None if options.quiet else note
-    names = ("features", "preset", *given, "removal", "readings", "budget", "seed")
+    models = [
+        load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
+        for name in options.surrogate
+    ]
     return {
-        **{name: getattr(options, name) for name in names},
-        "surrogate": load_surrogate(
-            options.surrogate, device=options.device, dtype=options.dtype, say=say
-        ),
+        **chosen,
+        "also": options.also,
+        "surrogate": models[0] if len(models) == 1 else models,
         "progress": False if options.quiet else "auto",
     }
 

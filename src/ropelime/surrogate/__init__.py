@@ -15,16 +15,19 @@ from ropelime.errors import InputError
 from ropelime.surrogate import models, threads
 from ropelime.surrogate.base import (
     FunctionSurrogate,
+    Job,
     Removal,
     Scorer,
     Surrogate,
     check_only_output,
+    score_all,
 )
 from ropelime.surrogate.server import SCHEMES, ServerSurrogate
 
 __all__ = [
     "SCHEMES",
     "FunctionSurrogate",
+    "Job",
     "Removal",
     "Scorer",
     "ServerSurrogate",
@@ -32,6 +35,8 @@ __all__ = [
     "check_only_output",
     "load_surrogate",
     "resolve_surrogate",
+    "resolve_surrogates",
+    "score_all",
 ]
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -49,6 +54,14 @@ def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None)
         f"surrogate must be a name, a path, an address, a function of masks or an object with "
         f"prepare() and describe(), not {type(spec).__name__}. See `ropelime models` for names."
     )
+
+
+def resolve_surrogates(spec: object, *, say: Callable[[str], None] | None = None) -> list[Surrogate]:
+    """One surrogate, or each of a list of them."""
+    named = spec if isinstance(spec, (list, tuple)) else [spec]
+    if not named:
+        raise InputError("surrogate=[] names no model; pass at least one.")
+    return [resolve_surrogate(one, say=say) for one in named]
 
 
 def load_surrogate(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.features import Feature, split
-from ropelime.passes import Masks, Passes
+from ropelime.passes import Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
 
@@ -64,6 +64,10 @@ class Scorer(Protocol):
         """Whether there are cheap readings of this prompt."""
         ...
 
+    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+        """(N,) tokens that reading each mask would take."""
+        ...
+
     def score(
         self,
         masks: Masks,
@@ -76,6 +80,45 @@ class Scorer(Protocol):
     ) -> Passes:
         """Read the output under each mask; the first mask must be the unmasked prompt."""
         ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Masks to be read of one prompt with one output.
+
+    Attributes:
+        scorer: The prompt and the output.
+        masks: (N, n), the first of them the unmasked prompt.
+        kl: Whether divergences are wanted.
+        spaces: The rotary spaces that distances are wanted in.
+        cheap: Whether readings are cheap.
+        asked: Whether to read the question too.
+    """
+
+    scorer: Scorer
+    masks: Masks
+    kl: bool = False
+    spaces: tuple[RopeSpace, ...] = ()
+    cheap: bool = False
+    asked: bool = False
+
+
+def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Passes]:
+    """Read several jobs: in one go where they are for one model that can, else one by one."""
+    together = getattr(jobs[0].scorer, "together", None)
+    if together and all(getattr(job.scorer, "together", None) == together for job in jobs):
+        return list(together(jobs, progress=progress))
+    return [
+        job.scorer.score(
+            job.masks,
+            kl=job.kl,
+            spaces=job.spaces,
+            cheap=job.cheap,
+            asked=job.asked,
+            progress=progress,
+        )
+        for job in jobs
+    ]
 
 
 @runtime_checkable
@@ -159,6 +202,10 @@ class FunctionScorer:
         cuts = np.linspace(0, len(output), tokens + 1).round().astype(int).tolist()
         self.output_spans = tuple(pairwise(cuts))
 
+    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+        """A token for each kept feature and each of the output."""
+        return np.asarray(masks.sum(1) + len(self.output_spans))
+
     def _read(self, masks: Masks) -> np.ndarray[Any, np.dtype[np.float64]]:
         values = np.asarray(self._function(masks), dtype=float)
         values = values[:, None] if values.ndim == 1 else values
@@ -185,6 +232,6 @@ class FunctionScorer:
         check_only_output(kl=kl, spaces=bool(spaces), cheap=cheap, asked=asked)
         start = time.perf_counter()
         logprob = self._read(masks)
-        tokens = masks.sum(1) + logprob.shape[1]
+        tokens = self.cost(masks)
         seconds = time.perf_counter() - start
         return Passes(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)

@@ -18,7 +18,7 @@ from ropelime.passes import Ints
 from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Chunk, Packer, Place
-from ropelime.surrogate.rows import Row, Rows
+from ropelime.surrogate.rows import Row, Rows, Several
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
 _CPU_TOKENS = 1_024  # enough for its matrix products
@@ -88,7 +88,7 @@ class Engine:
         hidden: Collection[int] = (),
         tokens: int | None = None,
         progress: Progress | None = None,
-    ) -> tuple[int, str]:
+    ) -> tuple[Ints, str]:
         """Run all rows.
 
         Args:
@@ -100,9 +100,9 @@ class Engine:
             progress: Called with the tokens done and the tokens in all.
 
         Returns:
-            How many tokens were run, and a note if something went otherwise than planned.
+            How many tokens of each row were run, and a note if something went otherwise than planned.
         """
-        ends = rows.ends if isinstance(rows, Rows) else [row.end for row in rows]
+        ends = rows.ends if isinstance(rows, (Rows, Several)) else [row.end for row in rows]
         if self.packs(int(max(ends))):
             try:
                 return self._run_packed(rows, take, keys, hidden, tokens, progress)
@@ -127,7 +127,7 @@ class Engine:
         hidden: Collection[int],
         tokens: int | None,
         progress: Progress | None,
-    ) -> tuple[int, str]:
+    ) -> tuple[Ints, str]:
         packer = Packer(rows)
         place, done, note = Place(), 0, ""
         stack: Stack = {}
@@ -161,7 +161,7 @@ class Engine:
                 place = following
         if progress:
             progress(packer.tokens, packer.tokens)
-        return packer.tokens, note
+        return packer.fresh, note
 
     def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
         model, chunk = self._model, packed.chunk
@@ -198,7 +198,7 @@ class Engine:
         keys: Collection[int],
         hidden: Collection[int],
         progress: Progress | None,
-    ) -> tuple[int, str]:
+    ) -> tuple[Ints, str]:
         """One row after the other, as the model itself would run it; nothing is shared."""
         model = self._model
         device = input_device(model)
@@ -234,7 +234,7 @@ class Engine:
             done += row.length
         if progress:
             progress(total, total)
-        return total, ""
+        return np.array([row.length for row in rows]), ""
 
     def keys(self, ids: torch.Tensor, positions: torch.Tensor, layer: int) -> torch.Tensor:
         """(q, heads, d) rotated keys of one layer over a few tokens."""

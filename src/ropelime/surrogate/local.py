@@ -5,25 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
 from ropelime.errors import InputError, ModelError
-from ropelime.passes import Asked, Floats, Ints, Masks, Passes
+from ropelime.passes import Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import rotary
-from ropelime.surrogate.base import Progress, Removal
+from ropelime.surrogate.base import Job, Progress, Removal
 from ropelime.surrogate.encoding import Encoder
-from ropelime.surrogate.engine import Engine, Piece, input_device
+from ropelime.surrogate.engine import Engine, input_device
 from ropelime.surrogate.layout import Layout, Window
-from ropelime.surrogate.rows import Rows, Sequences
-from ropelime.surrogate.spaces import Space, hidden_planes
-
-_LOGITS_IN_FLOAT = 1 << 25  # bounds output positions x vocabulary in float32
+from ropelime.surrogate.packing import Packer
+from ropelime.surrogate.readings import Readings, Taker, distinct
+from ropelime.surrogate.rows import Rows, Several
 
 
 class LocalSurrogate:
@@ -96,6 +94,36 @@ class LocalSurrogate:
         layout = Layout.of(self.encoder, prompt, features, output, removal=removal, window=window)
         return LocalScorer(self, layout)
 
+    def score_all(
+        self, jobs: Sequence[Job], *, progress: Progress | None = None, batch_tokens: int | None = None
+    ) -> list[Passes]:
+        """Read several jobs, their rows packed together.
+
+        Args:
+            jobs: What to read, of scorers that this surrogate prepared.
+            progress: Called with the tokens done and the tokens in all.
+            batch_tokens: Tokens of a batch; chosen by the device where it is not given.
+        """
+        start = time.perf_counter()
+        readings = [Readings(self, job) for job in jobs]
+        rows = Several([r.rows for r in readings])
+        taker = Taker(readings, rows.numbers)
+        with self.lock, torch.inference_mode():
+            run, note = self.engine.run(
+                rows,
+                taker.take,
+                keys=set().union(*(r.layers("key") for r in readings)),
+                hidden=set().union(*(r.layers("hidden") for r in readings)),
+                tokens=batch_tokens,
+                progress=progress,
+            )
+        scored = rows.sums(run)
+        seconds = (time.perf_counter() - start) * scored / scored.sum()
+        return [
+            r.passes(int(tokens), float(took), note)
+            for r, tokens, took in zip(readings, scored, seconds, strict=True)
+        ]
+
     def rotation(self, layer: int | float) -> rotary.Rotation:
         """The planes of a layer, given by number or as a share of the depth."""
         index = int(layer * self.layers) if isinstance(layer, float) else int(layer)
@@ -157,41 +185,29 @@ class LocalScorer:
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
-        start = time.perf_counter()
-        if not masks[0].all():
-            raise InputError("The first mask must be the unmasked prompt.")
-        distinct, inverse = _distinct(masks)
-        surrogate, sequences = self._surrogate, self.sequences
-        questions = sequences.asked if asked else 0
-        readings = _Readings(surrogate, sequences, distinct, questions, kl=kl or asked, spaces=spaces)
-        rows = Rows(sequences, distinct, cheap=cheap, asked=questions)
+        job = Job(self, masks, kl, tuple(spaces), cheap, asked)
+        return self._surrogate.score_all([job], progress=progress, batch_tokens=batch_tokens)[0]
+
+    @property
+    def together(self) -> Any:
+        """Reads this prompt and others of the same model in one go."""
+        return self._surrogate.score_all
+
+    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+        """(N,) tokens that reading each mask would take."""
+        kept, inverse = distinct(masks)
+        return np.asarray(Rows(self.sequences, kept, cheap=cheap).costs()[0][inverse])
+
+    def count(self, masks: Masks, *, cheap: bool = False) -> int:
+        """Tokens that reading these masks would run, the first of them all ones, shared work once."""
+        kept, _ = distinct(masks)
+        return Packer(Rows(self.sequences, kept, cheap=cheap)).tokens
+
+    def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
+        """The rows of distinct masks, which the model can read."""
+        rows = Rows(self.sequences, masks, cheap=cheap, asked=self.sequences.asked if asked else 0)
         self._check(rows, cheap=cheap)
-        with surrogate.lock, torch.inference_mode():
-            scored, note = surrogate.engine.run(
-                rows,
-                readings.take,
-                keys=readings.layers("key"),
-                hidden=readings.layers("hidden"),
-                tokens=batch_tokens,
-                progress=progress,
-            )
-        readings.check()
-        tokens, exact = rows.costs()
-        said = slice(questions, None)
-        return Passes(
-            masks,
-            readings.logprob[inverse, said],
-            readings.kl[inverse, said] if kl else None,
-            {space.settings: space.distance[inverse] for space in readings.spaces},
-            tokens[inverse],
-            scored,
-            time.perf_counter() - start,
-            note,
-            exact[inverse],
-            Asked(readings.logprob[inverse, :questions], readings.kl[inverse, :questions])
-            if questions
-            else None,
-        )
+        return rows
 
     @property
     def looks_back(self) -> bool:
@@ -207,97 +223,3 @@ class LocalScorer:
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
                 "it has no cheap readings of it. Use readings='exact'."
             )
-
-
-class _Readings:
-    """What the rows of one scoring showed, filled up piece by piece."""
-
-    def __init__(
-        self,
-        surrogate: LocalSurrogate,
-        sequences: Sequences,
-        masks: Masks,
-        questions: int,
-        *,
-        kl: bool,
-        spaces: Sequence[RopeSpace],
-    ) -> None:
-        read = np.concatenate([sequences.ids[len(sequences.ids) - questions :], sequences.output_ids])
-        self.logprob: Floats = np.full((len(masks), len(read)), np.nan)
-        self.kl: Floats = np.full((len(masks), len(read)), np.nan if kl else 0.0)
-        self.kl[0] = 0.0
-        self.spaces = [
-            Space(settings, surrogate.rotation(settings.layer), sequences, masks.shape)
-            for settings in spaces
-        ]
-        self._surrogate, self._masks, self._want_kl = surrogate, masks, kl
-        self._questions = questions
-        self._read = torch.as_tensor(read)  # the tokens of the question and of the output
-        self._logp0: torch.Tensor | None = None  # (Q + T, V) log-probabilities, the prompt unmasked
-
-    def layers(self, space: str) -> set[int]:
-        """The layers that distances in such a space are read from."""
-        return {s.rotation.layer for s in self.spaces if s.settings.space == space}
-
-    def take(self, piece: Piece) -> None:
-        """Write down what a piece shows."""
-        self._probabilities(piece.readings, piece.logits)
-        for space in self.spaces:
-            if piece.whole:
-                space.measure(piece.whole, *self._planes(piece, space))
-            for row in piece.looking:
-                space.look_back(row, np.flatnonzero(self._masks[row.index]))
-
-    def _planes(self, piece: Piece, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
-        layer = space.rotation.layer
-        if space.settings.space == "key":
-            return space.rotation.key_planes(piece.keys[layer])
-        positions = np.concatenate([row.positions for row in piece.whole])
-        return hidden_planes(piece.hidden[layer], space.rotation, positions)
-
-    def _probabilities(self, readings: Ints, logits: torch.Tensor) -> None:
-        """Log-probabilities of the output, and divergences from the unmasked prompt."""
-        # The unmasked prompt by itself and first, and never much of the vocabulary in float32 at once.
-        full = int((readings[:, 0] == 0).sum())
-        step = max(1, _LOGITS_IN_FLOAT // logits.shape[-1])
-        starts = [*range(0, full, step), *range(full, len(readings), step)]
-        for start, stop in pairwise([*starts, len(readings)]):
-            which, token = readings[start:stop].T
-            values = logits[start:stop].float()
-            values -= values.logsumexp(-1, keepdim=True)
-            at = torch.as_tensor(token, device=values.device)
-            said = values.gather(-1, self._read.to(values.device)[at, None])[:, 0]
-            self.logprob[which, token] = said.double().cpu().numpy()
-            if not self._want_kl:
-                continue
-            if self._logp0 is None:
-                self._logp0 = values.new_empty(len(self._read), values.shape[-1])
-            if start < full:
-                self._logp0[at] = values
-                continue
-            base = self._logp0[at]
-            # Not a matrix product, which adds up a large vocabulary too coarsely in float32.
-            apart = (base.exp() * values.neg_().add_(base)).sum(-1)
-            self.kl[which, token] = apart.double().cpu().numpy()
-
-    def check(self) -> None:
-        """Refuse readings that are not numbers."""
-        said = slice(self._questions, None)  # a mask may cut into the question
-        fine = np.isfinite(self.logprob[:, said]) & np.isfinite(self.kl[:, said])
-        bad = ~np.asarray(fine.all(1))
-        if bad.any():
-            dtype = str(self._surrogate.model.dtype).removeprefix("torch.")
-            raise ModelError(
-                f"{self._surrogate.name} gave NaN or infinite probabilities under {int(bad.sum())} of "
-                f"{len(bad)} masks in {dtype}. Try dtype='float32'; if that fails too, the model "
-                "file is damaged."
-            )
-
-
-def _distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]:
-    """The distinct masks in order of first appearance, and where each mask is among them."""
-    _, first, inverse = np.unique(masks, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return masks[first[order]], rank[inverse.reshape(-1)]

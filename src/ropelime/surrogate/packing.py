@@ -95,7 +95,8 @@ class Packer:
             else:
                 seen[number] = row.past[-1] + 1 if len(row.past) else 0
         self.capacity = int(lengths.max(initial=0))  # places that a stack may need
-        self.tokens = int((lengths - self.shared).sum())
+        self.fresh = lengths - self.shared  # tokens of each row that are run
+        self.tokens = int(self.fresh.sum())
         # How much of the path is still looked back at before a row is run.
         self._needs = np.zeros(len(rows) + 1, dtype=np.int64)
         for number in range(len(rows) - 1, -1, -1):
@@ -133,6 +134,11 @@ class Packer:
             row = self.rows[number]
             begin = int(self.shared[number]) + done if row.past is None else 0
             end = row.length
+            if begin == end:  # the same prompt once more: nothing is left to run
+                finished.append(row)
+                pools.append(where[:end].copy())
+                number += 1
+                continue
             first = row.length - row.outputs  # the first token that predicts the output
             room = outputs - predicted
             if row.past is None:

@@ -164,6 +164,11 @@ class Rows(SequenceOf[Row]):
     def __len__(self) -> int:
         return len(self._order)
 
+    @property
+    def masks(self) -> int:
+        """How many masks the rows are of."""
+        return len(self._masks)
+
     @overload
     def __getitem__(self, number: int) -> Row: ...
 
@@ -204,3 +209,40 @@ class Rows(SequenceOf[Row]):
             tokens[index] += length
             exact[index] = whole or index == 0  # with nothing removed both ways are the same
         return tokens, exact
+
+
+class Several(SequenceOf[Row]):
+    """The rows of several prompts, one prompt behind the other; their masks are numbered through."""
+
+    def __init__(self, parts: SequenceOf[Rows]) -> None:
+        """Take the rows of each prompt."""
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+        self.numbers = np.cumsum([0, *(part.masks for part in parts)])  # of each prompt's first mask
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @overload
+    def __getitem__(self, number: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> SequenceOf[Row]: ...
+
+    def __getitem__(self, number: int | slice) -> Row | SequenceOf[Row]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        part = int(np.searchsorted(self._starts, number, "right")) - 1
+        row = self._parts[part][number - int(self._starts[part])]
+        return replace(row, index=row.index + int(self.numbers[part]))
+
+    @property
+    def ends(self) -> Ints:
+        """The position behind the last token of each row."""
+        return np.concatenate([part.ends for part in self._parts])
+
+    def sums(self, each: Ints) -> Ints:
+        """What is said of each row, added up for each prompt."""
+        return np.add.reduceat(each, self._starts[:-1])

@@ -80,10 +80,11 @@ class ServerSurrogate:
             set_key=KEY,
             set_timeout="timeout=... of ServerSurrogate",
         )
-        self.name = model
         self._reader = Reader(server, model, concurrency)
-        self._said = str(getattr(tokenizer, "name_or_path", "") or tokenizer or model)
         named = tokenizer is None or isinstance(tokenizer, str)
+        self._said = str((tokenizer if named else getattr(tokenizer, "name_or_path", "")) or model)
+        # As load_surrogate takes it, so that an explanation can be gone on with.
+        self.name = f"{server.base_url}#{model}" + (f"#{self._said}" if self._said != model else "")
         self._tokenizer = _tokenizer(model, tokenizer, say) if named else tokenizer
         self._encoder = Encoder(self._tokenizer)
         self._window: Window | None = None
@@ -108,8 +109,7 @@ class ServerSurrogate:
 
     def describe(self) -> dict[str, Any]:
         """What an explanation records about the model."""
-        facts = {"name": self.name, "server": self.base_url, "tokenizer": self._said}
-        return {**facts, "served_by": self._by} if self._by else facts
+        return {"name": self.name, "served_by": self._by} if self._by else {"name": self.name}
 
     def prepare(
         self,
@@ -128,7 +128,7 @@ class ServerSurrogate:
         if self._window is None:
             tokens = self._reader.window()
             # One token less than it can hold: a server must always say one itself.
-            self._window = Window(self.name, None if tokens is None else tokens - 1)
+            self._window = Window(self._reader.model, None if tokens is None else tokens - 1)
         layout = Layout.of(
             self._encoder, prompt, features, output, removal=removal, window=self._window
         )
@@ -146,7 +146,7 @@ class ServerSurrogate:
             told = theirs is not None and theirs.strip() and ours.strip()
             if told and "\ufffd" not in ours + str(theirs) and ours.strip() != str(theirs).strip():
                 raise ModelError(
-                    f"The tokenizer {self._said!r} is not that of {self.name} at {self.base_url}: "
+                    f"The tokenizer here is not that of {self._reader.model} at {self.base_url}: "
                     f"token {token} is {ours!r} for the one and {theirs!r} for the other. Name the "
                     "right one: ServerSurrogate(..., tokenizer=...), or URL#MODEL#TOKENIZER."
                 )
@@ -190,12 +190,16 @@ class ServerScorer:
             raise InputError("The first mask must be the unmasked prompt.")
         start = time.perf_counter()
         rows = [self._ids(mask) for mask in masks]
-        tokens: Ints = np.array([len(row) for row in rows])
+        tokens = self.cost(masks)
         self._window.check_grown(int(tokens.max()))
         self._read([row for row in dict.fromkeys(rows) if row not in self._known], progress)
         logprob = np.stack([self._known[row] for row in rows])
         scored, self._scored = self._scored, 0
         return Passes(masks, logprob, None, {}, tokens, scored, time.perf_counter() - start)
+
+    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+        """(N,) tokens that reading each mask would take."""
+        return np.array([len(self._ids(mask)) for mask in masks])
 
     def _ids(self, mask: Masks) -> tuple[int, ...]:
         """All tokens of a masked prompt with the output."""

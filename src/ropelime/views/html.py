@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.explanation import Explanation
+from ropelime.views.findings import findings
 from ropelime.views.text import visible
 from ropelime.views.uncertainty import places, uncertainty
 
@@ -68,7 +69,7 @@ def payload(e: Explanation) -> dict[str, Any]:
         "granularity": e.config.get("features", ""),
         "trust": uncertainty(e).trust,
         "warnings": [visible(text) for text in e.diagnostics.warnings],
-        "notes": [visible(text) for text in e.diagnostics.notes],
+        "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
         "diagnostics": _diagnostics(e),
         "cost": _cost(e),
         "config": [[key, visible(_worded(value))] for key, value in e.config.items()],

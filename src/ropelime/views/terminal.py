@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.explanation import Explanation
+from ropelime.views.findings import findings
 from ropelime.views.text import plain
 from ropelime.views.uncertainty import places, uncertainty
 
@@ -70,6 +71,8 @@ class _View:
         yield _ranking(e, self.top, options.max_width)
         if trust := uncertainty(e).trust:
             yield Text(plain(f"trust {trust['value']:.0%} · {trust['text']}"))
+        for finding in findings(e):
+            yield Text(finding)
         yield Text(plain(_summary(e)), style="dim")
         for note in e.diagnostics.notes:
             yield Text(note, style="dim")

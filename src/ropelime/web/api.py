@@ -16,9 +16,10 @@ from starlette.types import Receive, Scope, Send
 from ropelime import example
 from ropelime._version import __version__
 from ropelime.errors import InputError
-from ropelime.explain import PRESETS, READINGS
 from ropelime.explanation import Explanation
 from ropelime.features import GRANULARITIES
+from ropelime.plan import PRESETS
+from ropelime.study import READINGS
 from ropelime.views import html
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import (

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation, from_dict
+from ropelime.explanation import Explanation
+from ropelime.records import from_dict
 
 Row = dict[str, Any]
 

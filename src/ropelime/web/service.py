@@ -14,7 +14,7 @@ from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
 from ropelime.explanation import Explanation
 from ropelime.features import Feature, split
-from ropelime.passes import Masks, Passes
+from ropelime.passes import Ints, Masks, Passes
 from ropelime.progress import Callback, note
 from ropelime.prompt import Prompt, Span
 from ropelime.surrogate import Removal, Scorer, Surrogate, load_surrogate
@@ -199,8 +199,7 @@ class _Limited:
         return bool(getattr(self.inner, "only_output", False))
 
     def describe(self) -> dict[str, Any]:
-        known = {**self.inner.describe(), "name": self.name}
-        return {name: value for name, value in known.items() if name not in ("server", "tokenizer")}
+        return {**self.inner.describe(), "name": self.name}
 
 
 class _LimitedScorer:
@@ -209,6 +208,9 @@ class _LimitedScorer:
         self.output_spans = inner.output_spans
         self.looks_back, self.has_question = inner.looks_back, inner.has_question
         self._inner, self._limits, self._job = inner, limits, job
+
+    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+        return self._inner.cost(masks, cheap=cheap)
 
     def score(self, masks: Masks, **options: Any) -> Passes:
         asked = len(masks) - 2  # the full and the empty prompt are always read

@@ -1,0 +1,307 @@
+"""Contrast, interactions, control variates and several surrogates: known answers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropelime import Explanation, InputError, explain, load
+from ropelime import prompt as prompts
+from ropelime.interactions import candidates
+from ropelime.panel import combine
+from ropelime.passes import Floats, Masks
+from ropelime.regression import BayesRidge
+from ropelime.surrogate import FunctionSurrogate, Job, Removal, score_all
+from ropelime.surrogate.base import FunctionScorer
+from ropelime.surrogate.local import LocalSurrogate
+from toy import COEF, OUTPUT, PROMPT, additive, toy
+
+Make = Callable[..., LocalSurrogate]
+CONTEXT = [
+    "Paris is the capital of France. It lies on the Seine.",
+    "The Louvre is a museum. A picture hangs there.",
+]
+QUESTION = "Who painted the picture?"
+ANSWER, OTHER = "The painter was Leonardo.", "It was Monet."
+
+
+class TwoAnswers:
+    """A surrogate that knows how much each feature adds to each of two answers."""
+
+    name = "two answers"
+
+    def __init__(self, said: dict[str, Floats]) -> None:
+        self.said = said
+
+    def prepare(self, prompt: Any, features: Any, output: str, *, removal: Any) -> FunctionScorer:
+        coef = self.said[output]
+        made = FunctionSurrogate(lambda masks: masks @ coef - 5.0)
+        return made.prepare(prompt, features, output, removal=removal)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+def test_contrast_gives_back_the_difference_of_the_coefficients(tmp_path: Path) -> None:
+    yes, no = np.array([1.0, 0.5, 0.0, 0.2, 0.0]), np.array([0.3, 0.5, 0.9, 0.0, 0.0])
+    e = explain(
+        PROMPT, "yes", instead_of="no", features="word", preset="faithful",
+        surrogate=TwoAnswers({"yes": yes, "no": no}), regressor="wls", budget=16, progress=False,
+    )  # fmt: skip
+    assert np.allclose(e.weights, yes - no)
+    assert np.allclose(e.token_weights.sum(1), yes - no)
+    assert "speaks for this answer and against 'no'" in " ".join(e.diagnostics.notes)
+    assert e.config["target"] == {"name": "contrast"}
+    e.save(tmp_path / "e.json")
+    again = load(tmp_path / "e.json")
+    assert again == e
+    assert again.for_output(0, 3) == e.for_output(0, 3)
+    assert np.allclose(e.extend(8, surrogate=TwoAnswers({"yes": yes, "no": no})).weights, yes - no)
+
+
+def test_contrast_of_an_answer_with_itself_is_nothing(tiny: Make) -> None:
+    e = explain(
+        context=CONTEXT, question=QUESTION, output=ANSWER, instead_of=ANSWER,
+        surrogate=tiny("llama"), progress=False,
+    )  # fmt: skip
+    assert np.allclose(e.weights, 0, atol=1e-4)
+
+
+def test_contrast_is_the_difference_of_both_on_the_same_masks(tiny: Make) -> None:
+    def one(output: str, **options: Any) -> Explanation:
+        return explain(
+            context=CONTEXT, question=QUESTION, output=output, surrogate=tiny("llama"),
+            progress=False, **options,
+        )  # fmt: skip
+
+    both = one(ANSWER, instead_of=OTHER)
+    ours, other = one(ANSWER, target="nll"), one(OTHER, target="nll")
+    assert np.allclose(both.weights, ours.weights - other.weights, atol=1e-4)
+    assert both.cost.tokens < ours.cost.tokens + other.cost.tokens, "the prompt is run once"
+
+
+def test_contrast_wants_another_answer() -> None:
+    with pytest.raises(InputError, match="go together"):
+        toy(instead_of="no")
+    with pytest.raises(InputError, match="go together"):
+        toy(target="contrast")
+    with pytest.raises(InputError, match="instead_of"):
+        toy(target="contrast", instead_of="")
+
+
+def test_features_that_only_work_together_and_those_of_which_either_will_do() -> None:
+    def model(masks: Masks) -> Floats:
+        z = masks.astype(float)
+        return np.asarray(3 * z[:, 0] * z[:, 1] + 2.5 * np.maximum(z[:, 2], z[:, 3]) + z[:, 4] - 9)
+
+    e = toy(surrogate=model, sampler="hadamard", interactions=True)
+    found = [(i.first, i.second, i.kind) for i in e.interactions]
+    assert sorted(found[0][:2]) == [0, 1]
+    assert found[0][2] == "together"
+    assert sorted(found[1][:2]) == [2, 3]
+    assert found[1][2] == "either"
+    assert [i.effect for i in e.interactions] == pytest.approx([-3, 2.5])
+    assert len(e.interactions) == 2
+
+
+def test_additive_features_have_no_interactions() -> None:
+    e = toy(surrogate=additive(3 * COEF), interactions=True)
+    assert e.interactions == ()
+    assert toy(surrogate=additive(3 * COEF)).weights == pytest.approx(e.weights), "the fit is the same"
+
+
+@pytest.mark.parametrize(("n", "most"), [(2, 4), (5, 7), (40, 42), (100, 102), (12, 20)])
+def test_interactions_cost_no_more_than_the_fit(n: int, most: int) -> None:
+    wanted = candidates(np.arange(n, dtype=float), most)
+    assert len(wanted.masks) <= max(most, 3)
+    assert wanted.features[0] == n - 1
+    assert (~wanted.masks).sum(1).tolist() == [1] * len(wanted.features) + [2] * len(wanted.pairs)
+
+
+def test_interactions_are_saved(tmp_path: Path) -> None:
+    e = toy(surrogate=lambda z: 4.0 * (z[:, 0] & z[:, 1]) - 5.0, interactions=True)
+    assert e.interactions
+    e.save(tmp_path / "e.json")
+    assert load(tmp_path / "e.json") == e
+    assert load(tmp_path / "e.json").interactions == e.interactions
+
+
+def halves(count: int, n: int, rng: np.random.Generator) -> Masks:
+    return np.concatenate([np.ones((1, n), bool), rng.random((count, n)) < 0.5])
+
+
+@pytest.mark.parametrize("bias", [0.5, 1.0, -1.0])
+def test_cheap_readings_are_a_control_variate_without_bias(bias: float) -> None:
+    """Cheap readings that are wrong count for nothing once there are many exact ones."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=10)
+    wrong = bias * true + rng.normal(size=10)
+    cheap, errors = halves(128, 10, rng), []
+    for count in (8, 64, 2000):
+        exact = halves(count, 10, rng)[1:]
+        masks = np.concatenate([cheap, exact])
+        kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(count, bool)]
+        noise = rng.normal(scale=0.3, size=len(masks))
+        y = np.where(kind, masks @ true, masks @ wrong) + noise
+        y[0] = true.sum()
+        fit = BayesRidge().fit_mixed(masks, y, np.ones(len(y)), kind)
+        errors.append(float(np.abs(fit.coef - true).max()))
+    assert errors[2] < 0.06
+    assert errors[2] < errors[1] < errors[0]
+
+
+def test_good_cheap_readings_help_a_few_exact_ones() -> None:
+    rng = np.random.default_rng(1)
+    alone, helped = [], []
+    for _ in range(20):
+        true = rng.normal(size=20)
+        near = 0.8 * true + 0.1 * rng.normal(size=20)
+        cheap, exact = halves(128, 20, rng), halves(12, 20, rng)[1:]
+        masks = np.concatenate([cheap, exact])
+        kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(12, bool)]
+        y = np.where(kind, masks @ true, masks @ near)
+        y[0] = true.sum()
+        flat = np.ones(len(y))
+        helped.append(np.abs(BayesRidge().fit_mixed(masks, y, flat, kind).coef - true).mean())
+        alone.append(np.abs(BayesRidge().fit(masks[kind], y[kind], flat[kind]).coef - true).mean())
+    assert np.mean(helped) < np.mean(alone) / 2
+
+
+def test_mixed_fits_take_several_targets_at_once() -> None:
+    rng = np.random.default_rng(2)
+    masks = np.concatenate([halves(40, 5, rng), halves(20, 5, rng)[1:]])
+    kind = np.r_[np.ones(1, bool), np.zeros(40, bool), np.ones(20, bool)]
+    y = rng.normal(size=(61, 3))
+    both = BayesRidge().fit_mixed(masks, y, np.ones(61), kind)
+    single = [BayesRidge().fit_mixed(masks, y[:, i], np.ones(61), kind).coef for i in range(3)]
+    assert np.allclose(both.coef, np.stack(single, 1))
+
+
+def test_faithful_reads_exactly_where_nothing_stands_out(tiny: Make) -> None:
+    e = explain(
+        context=CONTEXT * 4, question=QUESTION, output=ANSWER, surrogate=tiny("llama"),
+        preset="faithful", progress=False,
+    )  # fmt: skip
+    counts = e.config["masks"]
+    assert counts["cheap"] == 128
+    if e.scores.max() < 0.15:
+        assert counts.get("exact") == 64
+    exact = e.passes.exact.sum()
+    assert exact >= counts.get("exact", 0)
+    again = e.extend(10, surrogate=tiny("llama"), progress=False)
+    assert again.config["masks"]["exact"] == counts.get("exact", 0) + 10, "exact ones are added"
+
+
+def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
+    model = tiny("llama")
+    rng = np.random.default_rng(0)
+    texts = [
+        (CONTEXT, QUESTION, ANSWER),
+        (CONTEXT[:1], "Where is it?", "In France."),
+        (CONTEXT, "What is it?", "A"),
+    ]
+    jobs = []
+    for number, (chunks, question, answer) in enumerate(texts):
+        prompt = prompts.from_context([{"text": c} for c in chunks], question)
+        scorer = model.prepare(prompt, "sentence", answer, removal=Removal())
+        masks = halves(7, len(scorer.features), rng)
+        jobs.append(Job(scorer, masks, kl=number != 1, cheap=number > 0, asked=number == 2))
+    together = score_all(jobs)
+    for job, ours in zip(jobs, together, strict=True):
+        (alone,) = score_all([job])
+        assert np.allclose(ours.logprob, alone.logprob, atol=1e-4)
+        assert (ours.kl is None) == (alone.kl is None)
+        if ours.kl is not None and alone.kl is not None:
+            assert np.allclose(ours.kl, alone.kl, atol=1e-4)
+        if ours.asked is not None and alone.asked is not None:
+            assert np.allclose(ours.asked.kl, alone.asked.kl, atol=1e-4, equal_nan=True)
+        assert np.array_equal(ours.tokens, alone.tokens)
+        assert np.array_equal(ours.exact, alone.exact)
+    assert sum(p.scored for p in together) <= sum(score_all([job])[0].scored for job in jobs)
+
+
+def test_several_surrogates_are_averaged_by_share(tmp_path: Path) -> None:
+    one, two = np.array([1.0, 0, 0, 0, 1]), np.array([0, 30.0, 0, 0, 10])
+    models = [FunctionSurrogate(additive(c[:, None]), name=n) for c, n in ((one, "a"), (two, "b"))]
+    e = toy(surrogate=models, output="yes")
+    assert e.scores == pytest.approx([0.25, 0.375, 0, 0, 0.375])
+    assert [m.config["surrogate"]["name"] for m in e.members] == ["a", "b"]
+    assert e.cost.passes == sum(m.cost.passes for m in e.members)
+    assert e.intervals is not None
+    assert np.ptp(e.intervals[1]) > np.ptp(e.intervals[2]), "they differ about the second feature"
+    assert e.trust is not None
+    e.save(tmp_path / "e.json")
+    assert load(tmp_path / "e.json") == e
+    assert load(tmp_path / "e.json").for_output(0, 2).members[1].config["surrogate"]["name"] == "b"
+
+
+def test_surrogates_that_agree_and_that_do_not() -> None:
+    rising, falling = np.arange(5.0)[:, None], np.arange(5.0)[::-1, None]
+    models = {"up": additive(rising), "too": additive(2 * rising), "down": additive(falling)}
+    named = {n: FunctionSurrogate(f, name=n) for n, f in models.items()}
+    alike = toy(surrogate=[named["up"], named["too"]], output="yes")
+    apart = toy(surrogate=[named["up"], named["down"]], output="yes")
+    assert alike.trust is not None
+    assert apart.trust is not None
+    assert "up and too rank the parts alike" in alike.trust.text
+    assert "up and down disagree" in apart.trust.text
+    assert alike.trust.value > apart.trust.value
+    assert alike.config["agreement"] == pytest.approx(1)
+    assert apart.config["agreement"] == pytest.approx(-1)
+
+
+def test_one_surrogate_in_a_list_is_that_one_alone() -> None:
+    assert toy(surrogate=[additive()]) == toy()
+    with pytest.raises(InputError, match="names no model"):
+        toy(surrogate=[])
+
+
+def test_members_must_have_cut_alike() -> None:
+    with pytest.raises(InputError, match="different features"):
+        combine([toy(), toy("red green blue", surrogate=additive(COEF[:3]))])
+
+
+def test_two_presets_in_one_call(tiny: Make, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "context": CONTEXT, "question": QUESTION, "output": ANSWER, "surrogate": tiny("llama"),
+        "progress": False,
+    }  # fmt: skip
+    e = explain(**options, also="faithful")
+    assert e.also is not None
+    assert (e.config["preset"], e.also.config["preset"]) == ("evidence", "faithful")
+    assert e.also == explain(**options, preset="faithful")
+    e.save(tmp_path / "e.json")
+    assert load(tmp_path / "e.json") == e
+    with pytest.raises(InputError, match="preset"):
+        explain(PROMPT, OUTPUT, also="nonsense")
+
+
+def test_the_views_say_what_was_found() -> None:
+    from rich.console import Console
+
+    from ropelime.views.findings import findings
+    from ropelime.views.terminal import render
+
+    pairs = toy(surrogate=lambda z: 4.0 * (z[:, 0] & z[:, 1]) - 5.0, interactions=True)
+    assert findings(pairs) == [
+        "Only together: “red” and “green”; without one of them the other does 4.0 nats less."
+    ]
+    either = toy(
+        surrogate=lambda z: 4.0 * (z[:, 0] | z[:, 1]) - 5.0, interactions=True, sampler="hadamard"
+    )
+    assert findings(either)[0].startswith("Either will do: “red” or “green”")
+    assert "were found to work only together" in findings(toy(interactions=True))[0]
+    assert findings(toy()) == []
+    models = [FunctionSurrogate(additive(), name=name) for name in ("a", "b\x1b[2J")]
+    (line,) = findings(toy(surrogate=models))
+    assert line.startswith("a puts “red” (43%) first; b")
+    assert "\x1b" not in line
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render(pairs))
+    assert "Only together" in console.export_text()
+    assert "Only together" in pairs.to_html()
