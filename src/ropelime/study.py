@@ -90,13 +90,7 @@ class Choices:
 
 
 def check_suits(models: Sequence[Surrogate], choices: Choices, also: str | None = None) -> None:
-    """Refuse what a surrogate has no readings for, before any of them has made one.
-
-    Args:
-        models: All that shall read.
-        choices: How to explain.
-        also: Another preset that shall be answered.
-    """
+    """Refuse what one of the models has no readings for, before any of them has made one."""
     wanted = [choices, *([] if also is None else [replace(choices, preset=also)])]
     for recipe in (chosen.recipe() for chosen in wanted):
         if any(getattr(model, "only_output", False) for model in models):
