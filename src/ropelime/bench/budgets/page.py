@@ -76,10 +76,12 @@ _TRUST = """\
 
 Trust foretells, without labels, whether the first feature is gold (`evidence`) and how high LDS is
 (`faithful`). Explanations are put into five bins of equal size by their trust. *Worst fifth* is how
-well it tells the worst fifth of all explanations from the rest, as an area under the ROC curve: by
-F1, and by AUROC where F1 is the same, for `evidence`; by LDS for `faithful`. *Cross-validated* is
-the same for fits on nine tenths of this file that judge the last tenth. *Fit* are the coefficients
-that all of this file gives; those that are shipped stand in `ropelime/trust.py`."""
+well it tells the worst fifth of all explanations from the rest, as an area under the ROC curve: for
+`evidence` those whose first feature is not gold, and after them those of the lowest AUROC; for
+`faithful` those of the lowest LDS. *By F1* ranks `evidence` by F1, and by AUROC where that is the
+same. *Cross-validated* is the worst fifth for fits on nine tenths of this file that judge the last
+tenth. *Fit* are the coefficients that all of this file gives; those that are shipped stand in
+`ropelime/trust.py`."""
 
 
 def write(paths: Sequence[Path], docs: Path) -> list[Path]:
@@ -234,15 +236,26 @@ def _trust(judged: Sequence[Results], stem: Path, drawn: list[Path]) -> list[str
             names = ["constant", *INDICATORS[method]]
             fit = ", ".join(f"{n} {c:.2f}" for n, c in zip(names, found.fitted, strict=True))
             count = str(sum(found.counts))
-            rows.append([method, label, count, said, f"{found.worst:.3f}", f"{found.crossed:.3f}", fit])
+            f1 = "–" if found.by_f1 is None else f"{found.by_f1:.3f}"
+            areas = [f"{found.worst:.3f}", f1, f"{found.crossed:.3f}"]
+            rows.append([method, label, count, said, *areas, fit])
         what = {"first": "share of first features that are gold", "lds": "LDS"}[FORETOLD[method]]
         panels.append(CurvePanel(method, "trust", what, curves, log=""))
     if not rows:
         return []
     drawn += figures.curves(panels, stem)
-    head = ["preset", "results", "examples", "trust→true", "worst fifth", "cross-validated", "fit"]
+    head = [
+        "preset",
+        "results",
+        "examples",
+        "trust→true",
+        "worst fifth",
+        "by F1",
+        "cross-validated",
+        "fit",
+    ]
     picture = "![Trust against what it foretells](figures/trust.svg)"
-    return [_TRUST, picture, markdown(head, rows)]
+    return [_TRUST, picture, markdown([*head, "fit"], rows)]
 
 
 def _draw(ten: dict[str, Results], stem: Path) -> list[Path]:

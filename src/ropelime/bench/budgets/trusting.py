@@ -9,7 +9,7 @@ import numpy as np
 from ropelime.bench.budgets.names import EVIDENCE, FAITHFUL
 from ropelime.bench.store import Row
 from ropelime.bench.summary import Results
-from ropelime.evaluation.labels import auroc
+from ropelime.evaluation.labels import Labels, auroc
 from ropelime.passes import Floats
 from ropelime.trust import estimate
 
@@ -29,6 +29,7 @@ class Calibration:
         true: Mean of what it foretells there.
         counts: Explanations in each bin.
         worst: How well it tells the worst fifth from the rest: area under the ROC curve.
+        by_f1: The same for the worst fifth by F1; None where that is not what is foretold.
         fitted: Intercept and coefficients that a fit to these results has.
         crossed: The same area for fits that have not seen the explanation they judge.
     """
@@ -37,6 +38,7 @@ class Calibration:
     true: Floats
     counts: list[int]
     worst: float
+    by_f1: float | None
     fitted: Floats
     crossed: float
 
@@ -61,6 +63,7 @@ def calibration(results: Results, method: str) -> Calibration | None:
         np.array([true[b].mean() for b in bins]),
         [len(b) for b in bins],
         auroc(-trust, worst) or 0.0,
+        auroc(-trust, _worst(rows, method, by_f1=True)) if method == EVIDENCE else None,
         _fit(x, true, method),
         auroc(-crossed, worst) or 0.0,
     )
@@ -72,13 +75,13 @@ def _trust(row: Row, method: str) -> float:
     return estimate(known, singles=singles)
 
 
-def _worst(rows: list[Row], method: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The worst fifth: by LDS, or by F1 and, where that is the same, by AUROC."""
+def _worst(rows: list[Row], method: str, *, by_f1: bool = False) -> Labels:
+    """The worst fifth: by LDS; or those whose first feature is not gold, or by F1, then by AUROC."""
     if method == FAITHFUL:
         quality = np.array([row["lds"] for row in rows], dtype=float)
     else:
         tie = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
-        quality = np.array([row["f1"] for row in rows]) + 1e-3 * np.array(tie)
+        quality = np.array([row["f1" if by_f1 else "first"] for row in rows]) + 1e-3 * np.array(tie)
     found = np.zeros(len(rows), dtype=bool)
     found[np.argsort(quality, kind="stable")[: len(rows) // 5]] = True
     return found
@@ -89,6 +92,8 @@ def _fit(x: Floats, y: Floats, method: str) -> Floats:
     if method == FAITHFUL:
         ones = np.ones(len(x))
         return np.asarray(np.linalg.lstsq(np.column_stack([ones, x]), y, rcond=None)[0])
+    if len(set((y > 0.5).tolist())) == 1:  # nothing to tell apart
+        return np.array([np.inf if y[0] > 0.5 else -np.inf, *[0.0] * x.shape[1]])
     from sklearn.linear_model import LogisticRegression
 
     solver = LogisticRegression(C=1e3, max_iter=1000).fit(x, y > 0.5)

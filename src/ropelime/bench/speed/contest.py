@@ -19,6 +19,7 @@ from ropelime.bench.speed.names import (
     COMPILED,
     CONTENDERS,
     CONTEXTCITE,
+    DEFAULT,
     HALVES,
     LEAVE_ONE_OUT,
     LOOP,
@@ -29,6 +30,7 @@ from ropelime.bench.speed.names import (
     SPARSE,
 )
 from ropelime.bench.store import Row
+from ropelime.explain import explain
 from ropelime.passes import Masks
 from ropelime.prompt import from_text
 from ropelime.samplers import resolve_sampler
@@ -85,7 +87,22 @@ def contenders(
         passes = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
         return [int(tokens) for tokens in passes.tokens]
 
-    found: list[Contender | Absent] = [Run(OURS, ours)]
+    def default() -> Lengths:
+        e = explain(
+            example.prompt,
+            example.answer,
+            features=example.spans,
+            surrogate=surrogate,
+            progress=False,
+        )
+        return [int(tokens) for tokens in e.passes.tokens]
+
+    found: list[Contender | Absent] = [
+        Run(OURS, ours),
+        Run(DEFAULT, default)
+        if task.name == HALVES
+        else Absent(DEFAULT, "skipped", "chooses its own masks"),
+    ]
     for name, loop in loops.items():
         found.append(peers.Single(name, lambda loop=loop: loop.score(task.masks)))  # type: ignore[misc]
     found += [

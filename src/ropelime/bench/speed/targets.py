@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ropelime.bench.speed.names import CAPTUM_LOO, CONTEXTCITE, HALVES, LEAVE_ONE_OUT, LOOP, OURS
+from ropelime.bench.speed.names import (
+    CAPTUM_LOO,
+    CONTEXTCITE,
+    DEFAULT,
+    HALVES,
+    LEAVE_ONE_OUT,
+    LOOP,
+    OURS,
+)
 from ropelime.bench.speed.summary import Speed, Sum, total
 from ropelime.bench.targets import Target
 
@@ -34,6 +42,12 @@ def _contest(one: Speed) -> list[Target]:
     single = {method: total(one.of(method, task=LEAVE_ONE_OUT)) for method in methods}
     return [
         _times(f"CPU: seconds of {CONTEXTCITE} over ours", 2.2, halves, CONTEXTCITE),
+        _times(
+            f"CPU: seconds of {CONTEXTCITE} over those of a default explanation of ours",
+            10,
+            {**halves, OURS: halves.get(DEFAULT)},
+            CONTEXTCITE,
+        ),
         _share(f"CPU: floor / seconds, {HALVES}", 0.75, halves[OURS]),
         _times(f"CPU: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
     ]
