@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup browser demo gallery test test-adapters lint clean
+VLLM := .venv-vllm
+
+.PHONY: setup browser demo gallery test test-adapters test-vllm lint clean
 
 setup: $(VENV)/.ready
 
@@ -35,10 +37,16 @@ test-adapters: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,adapters]'
 	$(BIN)/python -m pytest tests/test_adapters.py
 
+# A surrogate behind a real vLLM server, which has an environment of its own; Linux x86_64 only.
+test-vllm: setup
+	$(BIN)/ropelime models fetch smollm2
+	test -f $(VLLM)/.ready || $(BIN)/python tests/vllm_env.py $(VLLM)
+	ROPELIME_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest tests/test_vllm.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) demo.json demo.html .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,13 @@ class Handler(BaseHTTPRequestHandler):
     proxy: Proxy
     body: dict[str, Any]
 
+    def do_GET(self) -> None:
+        proxy = self.proxy
+        with proxy.lock:
+            proxy.looks += 1
+        status = 404 if proxy.models is None else 200
+        self.reply(status, json.dumps({"object": "list", "data": proxy.models or []}))
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         self.body = json.loads(raw)
@@ -41,7 +49,8 @@ class Handler(BaseHTTPRequestHandler):
         there = urlsplit(proxy.upstream)
         connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=120)
         try:
-            connection.request("POST", self.path, raw, {"Content-Type": "application/json"})
+            headers = {name: self.headers.get(name, "") for name in ("Authorization", "Content-Type")}
+            connection.request("POST", self.path, raw, headers)
             reply = connection.getresponse()
             self.send_response(reply.status)
             self.send_header("Content-Type", reply.headers["Content-Type"])
@@ -66,6 +75,13 @@ class Handler(BaseHTTPRequestHandler):
         """In silence."""
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Clients that hang up are part of the tests; what else goes wrong, they see themselves."""
+
+
 class Proxy:
     """Counts the requests that arrive and answers them by faults, in turn, before it forwards any.
 
@@ -75,6 +91,8 @@ class Proxy:
         otherwise: What to do with the others, instead of forwarding them.
         seen: The bodies that arrived.
         keys: The keys that came with them.
+        models: What it says about its models; None if it has no such list.
+        looks: How often it was asked about anything else than an answer.
     """
 
     def __init__(self, upstream: str | None = None, otherwise: Fault | None = None) -> None:
@@ -82,10 +100,11 @@ class Proxy:
         self.faults: list[Fault] = []
         self.seen: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.models: list[dict[str, Any]] | None = None
+        self.looks = 0
         self.lock = threading.Lock()
         handler = type("Bound", (Handler,), {"proxy": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = _Quiet(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
     @contextmanager
@@ -188,22 +207,50 @@ def cut_after(*pieces: str, length: int | None = 9999) -> Fault:
     return fault
 
 
-# A real one.
+# Real ones.
 
-_SERVE = "from transformers.cli.transformers import main; main()"
+_TRANSFORMERS = "from transformers.cli.transformers import main; main()"
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
 @contextmanager
 def transformers_serve(model: str, log: str) -> Iterator[str]:
     """``transformers serve`` with a model, as a process of its own; gives its address."""
+    command = [sys.executable, "-c", _TRANSFORMERS, "serve", model, "--device", "cpu"]
+    environment = {"OMP_NUM_THREADS": "1"}
+    with _serving([*command, "--log-level", "warning"], log, environment) as url:
+        yield url
+
+
+@contextmanager
+def vllm_serve(python: str, model: str, log: str, *options: str) -> Iterator[str]:
+    """vLLM's server in an environment of its own, on the CPU and in float32; gives its address."""
+    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model]
+    command += ["--dtype", "float32", "--enforce-eager", *options]
+    environment = {
+        "OMP_NUM_THREADS": "1",  # it has three processes, and more threads would wait for each other
+        "PYTHONDONTWRITEBYTECODE": "",  # all of them import the same
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+    with _serving(command, log, environment) as url:
+        yield url
+
+
+@contextmanager
+def _serving(command: list[str], log: str, environment: dict[str, str]) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", _SERVE, "serve", model, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--device", "cpu", "--log-level", "warning"]
-    offline = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [*command, "--host", "127.0.0.1", "--port", str(port)]
     with open(log, "w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=offline)
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **_OFFLINE, **environment},
+            start_new_session=True,  # so that what it starts can be ended with it
+        )
     try:
         _wait(process, port, log)
         yield f"http://127.0.0.1:{port}/v1"
@@ -212,12 +259,12 @@ def transformers_serve(model: str, log: str) -> Iterator[str]:
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: str) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:
@@ -231,4 +278,4 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: str) -> None:
         if process.poll() is not None:
             break
     with open(log) as file:
-        raise AssertionError(f"transformers serve did not come up:\n{file.read()[-2000:]}")
+        raise AssertionError(f"The server did not come up:\n{file.read()[-3000:]}")

@@ -193,7 +193,7 @@ def test_spans() -> None:
         ({"removal": "blank"}, "Unknown removal 'blank'. Known: delete, in-place, placeholder"),
         ({"removal": 3}, "removal must be a name"),
         ({"progress": "maybe"}, "progress must be 'auto', True, False or a function"),
-        ({"surrogate": 5}, "surrogate must be a name, a path, a function of masks"),
+        ({"surrogate": 5}, "surrogate must be a name, a path, an address, a function of masks"),
         ({"surrogate": "smollm3"}, "Did you mean 'smollm2'"),
         (
             {"context": ["a", "b"]},

@@ -21,7 +21,8 @@ from ropelime.passes import Masks, Passes
 from ropelime.prompt import Prompt
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal
-from ropelime.surrogate.local import LocalScorer, LocalSurrogate, _with_tokens
+from ropelime.surrogate.layout import with_tokens
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 
 Make = Callable[..., LocalSurrogate]
 Readings = dict[str, np.ndarray[Any, Any]]
@@ -495,10 +496,9 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
     halves = [(0, 3), (3, 9), (9, 11), (11, 18)]
     parts = split(prompt, halves)
     from ropelime.surrogate.encoding import owners
-    from ropelime.surrogate.local import _with_tokens
 
     owner = owners(surrogate.encoder.encode(prompt, ANSWER), parts, prompt.text)
-    joined, owner = _with_tokens(parts, owner, prompt.text, given=False)
+    joined, owner = with_tokens(parts, owner, prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]
 
@@ -507,4 +507,4 @@ def test_features_that_join_into_one_are_refused() -> None:
     text = "ab"
     halves = split(prompts.from_text(text), [(0, 1), (1, 2)])
     with pytest.raises(InputError, match="1 feature and an attribution needs at least two"):
-        _with_tokens(halves, np.array([0]), text, given=False)
+        with_tokens(halves, np.array([0]), text, given=False)

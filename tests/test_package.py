@@ -42,7 +42,9 @@ MAY_IMPORT = {
     "example": set[str](),
     "progress": {"errors"},
     "adapters": {"errors", "prompt"},
-    "surrogate": {"surrogate", "errors", "strategies", "prompt", "features", "passes", "rope"},
+    "surrogate": {
+        *("surrogate", "clients", "errors", "strategies", "prompt", "features", "passes", "rope"),
+    },
     "study": METHOD | {"surrogate"},
     "explain": METHOD | {"adapters", "progress", "study", "surrogate"},
     "clients": {"clients", "errors", "prompt"},

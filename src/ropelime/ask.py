@@ -10,13 +10,14 @@ from typing import Any
 
 from ropelime import adapters
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, key_of, prepare, sdk
+from ropelime.clients.openai import Answer, Call, OnText, complete, prepare
+from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt
 from ropelime.explanation import Explanation
 from ropelime.progress import note
 from ropelime.prompt import Prompt
-from ropelime.study import Choices
+from ropelime.study import Choices, check_suits
 from ropelime.surrogate import Removal, resolve_surrogates
 from ropelime.surrogate.models import cache_folder
 
@@ -93,6 +94,7 @@ def ask(
     choices = Choices(**{field.name: wanted[field.name] for field in dataclasses.fields(Choices)})
     say = None if wanted["progress"] is False else note
     models = resolve_surrogates(wanted["surrogate"], say=say)
+    check_suits(models, choices, wanted["also"])
     for reader in models:
         reader.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
 

@@ -19,7 +19,7 @@ from ropelime.progress import Callback, Option, note, reporting
 from ropelime.prompt import Prompt, Span
 from ropelime.regression import Regressor
 from ropelime.samplers import Sampler
-from ropelime.study import Choices, Study
+from ropelime.study import Choices, Study, check_suits
 from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates, score_all
 from ropelime.targets import Target
 
@@ -70,9 +70,9 @@ def explain(
             ``"message"`` (each message; each tool call by itself), or a list of (start, end) in the
             text of the prompt.
         surrogate: The open model that reads the answer: a short name (see ``ropelime models``), a
-            directory, a ``.gguf`` file, a hub id, a function of masks, or an object. With a list of
-            them each explains by itself; the shares are averaged, and ``e.members`` and the trust say
-            how far they agree.
+            directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
+            vLLM server, a function of masks, or an object. With a list of them each explains by itself;
+            the shares are averaged, and ``e.members`` and the trust say how far they agree.
         sampler: Which masks to read; see :mod:`ropelime.samplers`.
         target: What the fit explains; see :mod:`ropelime.targets`.
         kernel: How much each reading counts; see :mod:`ropelime.kernels`.
@@ -122,6 +122,7 @@ def explain(
     second = None if also is None else dataclasses.replace(choices, preset=also)
     say = None if progress is False else note
     models = resolve_surrogates(surrogate, say=say)
+    check_suits(models, choices, also)
     with reporting(progress, _READING) as report:
         found = _explained(asked, answer, models, choices, report)
         if second is not None:

@@ -20,7 +20,7 @@ from ropelime.plan import PRESETS, Order, Outcome, Plan, make_plan
 from ropelime.prompt import Prompt, Span
 from ropelime.samplers import resolve_sampler
 from ropelime.strategies import describe, unknown
-from ropelime.surrogate import Job, Removal, Surrogate
+from ropelime.surrogate import Job, Removal, Surrogate, check_only_output
 
 _CHEAP = (
     "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
@@ -89,12 +89,25 @@ class Choices:
         )
 
 
+def check_suits(models: Sequence[Surrogate], choices: Choices, also: str | None = None) -> None:
+    """Refuse what one of the models has no readings for, before any of them has made one."""
+    wanted = [choices, *([] if also is None else [replace(choices, preset=also)])]
+    for recipe in (chosen.recipe() for chosen in wanted):
+        if any(getattr(model, "only_output", False) for model in models):
+            check_only_output(
+                kl=recipe.target.needs_kl,
+                spaces=recipe.kernel.space is not None,
+                cheap=choices.readings == "cheap",
+            )
+
+
 class Study:
     """One prompt with one answer, made ready for one surrogate."""
 
     def __init__(self, prompt: Prompt, output: str, surrogate: Surrogate, choices: Choices) -> None:
         """Cut the prompt and tokenise it; nothing is read yet."""
         self._start = time.perf_counter()
+        check_suits([surrogate], choices)
         self.prompt, self.output, self.choices = prompt, output, choices
         self.surrogate = surrogate
         self.recipe = choices.recipe()

@@ -17,6 +17,8 @@ examples:
   ropelime explain --context docs/*.txt --question "Who built it?" --output "Marta" --json why.json
   ropelime explain --prompt prompt.txt --output answer.txt --html why.html --cite
   ropelime explain --messages chat.json --output answer.txt --features message --preset paper
+  ropelime explain --prompt prompt.txt --output answer.txt --preset faithful \\
+    --surrogate http://localhost:8000/v1#Qwen/Qwen3-8B
 """
 
 

@@ -29,8 +29,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--surrogate", nargs="+", default=["smollm2"], metavar="MODEL",
-        help="a name from `ropelime models`, a directory, a .gguf file or a hub id; several are asked "
-        "each, and their shares averaged",
+        help="a name from `ropelime models`, a directory, a .gguf file or a hub id; or a model "
+        "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
+        "several are asked each, and their shares averaged",
     )  # fmt: skip
     group.add_argument(
         "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"

@@ -19,15 +19,20 @@ from ropelime.surrogate.base import (
     Removal,
     Scorer,
     Surrogate,
+    check_only_output,
     score_all,
 )
+from ropelime.surrogate.server import SCHEMES, ServerSurrogate
 
 __all__ = [
+    "SCHEMES",
     "FunctionSurrogate",
     "Job",
     "Removal",
     "Scorer",
+    "ServerSurrogate",
     "Surrogate",
+    "check_only_output",
     "load_surrogate",
     "resolve_surrogate",
     "resolve_surrogates",
@@ -38,7 +43,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
-    """A surrogate by name or path, as a function of masks, or as an object."""
+    """A surrogate by name, path or address, as a function of masks, or as an object."""
     if isinstance(spec, (str, os.PathLike)):
         return load_surrogate(os.fspath(spec), say=say)
     if isinstance(spec, Surrogate):
@@ -46,8 +51,8 @@ def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None)
     if callable(spec):
         return FunctionSurrogate(spec)
     raise InputError(
-        f"surrogate must be a name, a path, a function of masks or an object with prepare() and "
-        f"describe(), not {type(spec).__name__}. See `ropelime models` for names."
+        f"surrogate must be a name, a path, an address, a function of masks or an object with "
+        f"prepare() and describe(), not {type(spec).__name__}. See `ropelime models` for names."
     )
 
 
@@ -69,7 +74,8 @@ def load_surrogate(
     """Load a model once; the next call with the same arguments gives back the same one.
 
     Args:
-        name: ``"smollm2"`` (embedded), another short name, a directory, a ``.gguf`` file or a hub id.
+        name: ``"smollm2"`` (embedded), another short name, a directory, a ``.gguf`` file or a hub id;
+            or ``"http://HOST:8000/v1#MODEL"`` for a :class:`ServerSurrogate`, which is made anew.
         device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given. ``"auto"``
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
@@ -78,6 +84,12 @@ def load_surrogate(
     """
     if dtype is not None and dtype not in _DTYPES:
         raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
+    if name.startswith(SCHEMES):
+        if device is not None or dtype is not None:
+            raise InputError(
+                "A surrogate behind a server runs where the server runs it: leave out device and dtype."
+            )
+        return ServerSurrogate.of(name, say=say)
     folder, gguf = models.locate(name, say=say)
     if not Path(folder).is_dir():
         models.fetch_from_hub(folder)

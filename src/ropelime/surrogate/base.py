@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -141,6 +141,21 @@ class Surrogate(Protocol):
         ...
 
 
+def check_only_output(*, kl: bool, spaces: bool, cheap: bool, asked: bool = False) -> None:
+    """Refuse what a surrogate cannot read that gives the log-probability of the output and no more.
+
+    Such a surrogate says so by ``only_output = True``, and is then refused before it is prepared.
+    """
+    if cheap:
+        raise ModelError("This surrogate has no cheap readings. Use readings='exact' with it.")
+    if kl or spaces or asked:
+        raise ModelError(
+            "This surrogate gives the log-probability of the output and nothing else. Use "
+            "preset='faithful' with it, or target='nll' or 'logit' and kernel='uniform', 'hamming' "
+            "or 'cosine'."
+        )
+
+
 @dataclass(frozen=True)
 class FunctionSurrogate:
     """Any function from masks to log-probabilities as a surrogate.
@@ -149,6 +164,8 @@ class FunctionSurrogate:
         function: Takes (N, n) masks, gives (N,) or (N, T) log-probabilities in nats.
         name: What to call it in the explanation.
     """
+
+    only_output: ClassVar[bool] = True
 
     function: Callable[[Masks], Any]
     name: str = "function"
@@ -212,14 +229,7 @@ class FunctionScorer:
         progress: Progress | None = None,
     ) -> Passes:
         """Call the function on all masks at once."""
-        if cheap:
-            raise ModelError("A function has no cheap readings. Use readings='exact' with it.")
-        if kl or spaces or asked:
-            raise ModelError(
-                "This surrogate gives the log-probability of the output and nothing else. Use "
-                "preset='faithful' with it, or target='nll' or 'logit' and kernel='uniform', 'hamming' "
-                "or 'cosine'."
-            )
+        check_only_output(kl=kl, spaces=bool(spaces), cheap=cheap, asked=asked)
         start = time.perf_counter()
         logprob = self._read(masks)
         tokens = self.cost(masks)

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 
 from ropelime.errors import InputError, ModelError
-from ropelime.features import Feature, enough, split
 from ropelime.passes import Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Job, Progress, Removal
-from ropelime.surrogate.encoding import Encoder, owners
+from ropelime.surrogate.encoding import Encoder
 from ropelime.surrogate.engine import Engine, input_device
+from ropelime.surrogate.layout import Layout, Window
 from ropelime.surrogate.packing import Packer
 from ropelime.surrogate.readings import Readings, Taker, distinct
-from ropelime.surrogate.rows import Rows, Sequences, Several
+from ropelime.surrogate.rows import Rows, Several
 
 
 class LocalSurrogate:
@@ -90,23 +90,9 @@ class LocalSurrogate:
         removal: Removal = Removal(),  # noqa: B008 - it is frozen
     ) -> LocalScorer:
         """Tokenise the prompt once and assign every token to its feature."""
-        encoded = self.encoder.encode(prompt, output)
-        total = len(encoded.ids) + len(encoded.output_ids)
-        if self.window is not None and total > self.window:
-            raise InputError(
-                f"The prompt has {len(encoded.ids):,} tokens and the output "
-                f"{len(encoded.output_ids):,}, and {self.name} can read {self.window:,} in all. "
-                "Shorten the prompt, or choose a surrogate with a longer window."
-            )
-        parts = split(prompt, features, token_spans=self.encoder.token_spans)
-        owner = owners(encoded, parts, prompt.text)
-        parts, owner = _with_tokens(parts, owner, prompt.text, given=not isinstance(features, str))
-        placeholder = self.encoder.token_ids(removal.text)
-        sequences = Sequences(
-            encoded.ids, owner, encoded.output_ids, removal, placeholder, self.encoder.beginning()
-        )
-        question = bool(prompt.text[parts[-1].end :].strip())
-        return LocalScorer(self, parts, sequences, encoded.output_spans, has_question=question)
+        window = Window(self.name, self.window)
+        layout = Layout.of(self.encoder, prompt, features, output, removal=removal, window=window)
+        return LocalScorer(self, layout)
 
     def score_all(
         self, jobs: Sequence[Job], *, progress: Progress | None = None, batch_tokens: int | None = None
@@ -168,20 +154,12 @@ class LocalSurrogate:
 class LocalScorer:
     """One prompt and one output, ready to be read under any masks."""
 
-    def __init__(
-        self,
-        surrogate: LocalSurrogate,
-        features: tuple[Feature, ...],
-        sequences: Sequences,
-        output_spans: tuple[Span, ...],
-        *,
-        has_question: bool = False,
-    ) -> None:
+    def __init__(self, surrogate: LocalSurrogate, layout: Layout) -> None:
         """Made by :meth:`LocalSurrogate.prepare`."""
-        self.features = features
-        self.has_question = has_question
-        self.sequences = sequences
-        self.output_spans = output_spans
+        self.features = layout.features
+        self.has_question = layout.has_question
+        self.sequences = layout.sequences
+        self.output_spans = layout.output_spans
         self._surrogate = surrogate
 
     def score(
@@ -239,42 +217,9 @@ class LocalScorer:
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
         surrogate = self._surrogate
-        longest = int(rows.ends.max()) + 1
-        if surrogate.window is not None and longest > surrogate.window:
-            raise InputError(
-                f"With placeholders for what is removed, prompt and output grow to {longest:,} tokens, "
-                f"and {surrogate.name} can read {surrogate.window:,} in all. Use a shorter "
-                "placeholder, or removal='delete'."
-            )
+        Window(surrogate.name, surrogate.window).check_grown(int(rows.ends.max()) + 1)
         if cheap and not self.looks_back:
             raise ModelError(
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
                 "it has no cheap readings of it. Use readings='exact'."
             )
-
-
-def _with_tokens(
-    features: tuple[Feature, ...], owner: np.ndarray[Any, np.dtype[np.int64]], text: str, *, given: bool
-) -> tuple[tuple[Feature, ...], np.ndarray[Any, np.dtype[np.int64]]]:
-    """Join features that are smaller than a token to the neighbour that the token belongs to."""
-    has = np.isin(np.arange(len(features)), owner)
-    if has.all():
-        return features, owner
-    if given:
-        lost = int(np.flatnonzero(~has)[0])
-        span = features[lost]
-        raise InputError(
-            f"features[{lost}] = ({span.start}, {span.end}) {span.text!r} shares its only token with "
-            "a neighbour, so it cannot be removed by itself. Join the two spans."
-        )
-    joined: list[Feature] = []
-    number = np.cumsum(has) - 1
-    for feature, own in zip(features, has, strict=True):
-        if own or not joined:
-            joined.append(feature)
-        else:
-            last = joined[-1]
-            joined[-1] = Feature(text[last.start : feature.end], last.start, feature.end, last.part)
-    if not has[0]:
-        raise InputError("The first feature has no token of its own. Use coarser features.")
-    return enough(joined), np.where(owner >= 0, number[owner], -1)

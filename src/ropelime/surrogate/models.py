@@ -164,15 +164,13 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
     import transformers
 
     options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
-    extra: dict[str, Any] = {}
-    if gguf:
-        extra["gguf_file"] = gguf
-        if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
-            options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    extra = {"gguf_file": gguf} if gguf else {}
+    if gguf and hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
+        options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     shown = f"{folder}/{gguf}" if gguf else folder
+    tokenizer = load_tokenizer(folder, gguf)
     try:
         with _quietly():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **extra)
             if not gguf:
                 config = transformers.AutoConfig.from_pretrained(folder)
                 if getattr(config, "quantization_config", None) is not None:
@@ -191,6 +189,18 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
         )
     # What accelerate has placed must stay there, and some quantised weights cannot be moved at all.
     return model if "device_map" in options else model.to(device), tokenizer
+
+
+def load_tokenizer(folder: str, gguf: str | None) -> Any:
+    """Load a tokenizer by itself; of a model on the hub nothing else is fetched."""
+    import transformers
+
+    extra = {"gguf_file": gguf} if gguf else {}
+    try:
+        with _quietly():
+            return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+    except Exception as error:
+        raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
 
 
 def _load_error(shown: str, error: Exception) -> ModelError:

@@ -11,6 +11,7 @@ import torch
 from ropelime.features import Feature
 from ropelime.strategies import unknown
 from ropelime.surrogate.base import Removal
+from ropelime.surrogate.layout import Layout
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.rows import Sequences
 
@@ -112,7 +113,8 @@ def random_scorer(
         ids[: len(owner)], owner, ids[len(owner) :], Removal(), np.array([0]), np.array([1])
     )
     parts = tuple(Feature(f"feature {i}", i * tokens, (i + 1) * tokens, 0) for i in range(features))
-    return LocalScorer(surrogate, parts, sequences, tuple((i, i + 1) for i in range(outputs)))
+    spans = tuple((i, i + 1) for i in range(outputs))
+    return LocalScorer(surrogate, Layout(parts, sequences, spans, has_question=False))
 
 
 def _tokenizer() -> Any:

@@ -104,7 +104,9 @@ class Service:
                 progress=_timed(job, self.settings.limits.seconds),
             )
         except RopeLimeError as error:  # where a model lies is nobody's business but the operator's
-            public = str(error).replace(self.settings.models[label], label)
+            public = str(error)
+            for private in (self.settings.models[label], getattr(model, "base_url", label)):
+                public = public.replace(private, label)
             raise Refused(getattr(error, "field", ""), public) from None
         summary = _summary(job.id, request, label, explanation, time.perf_counter() - start)
         job.stage = "keeping it"
@@ -191,6 +193,10 @@ class _Limited:
                 "output", f"The answer has {tokens:,} tokens and this server takes at most {most:,}."
             )
         return _LimitedScorer(scorer, self.limits, self.job)
+
+    @property
+    def only_output(self) -> bool:
+        return bool(getattr(self.inner, "only_output", False))
 
     def describe(self) -> dict[str, Any]:
         return {**self.inner.describe(), "name": self.name}

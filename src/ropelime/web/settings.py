@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropelime.errors import InputError
+from ropelime.surrogate import SCHEMES
 
 _TOKEN_LENGTH = 16  # characters of a token that somebody thought of; ours have more
 
@@ -86,11 +87,13 @@ def default_history() -> Path:
 
 
 def labelled(names: list[str]) -> dict[str, str]:
-    """Models by the names that users see: a path is shown by its last part only."""
+    """Models by the names that users see: of a path its last part, of an address the model's name."""
     found: dict[str, str] = {}
     for name in names:
         path = Path(name).expanduser()
         label = path.resolve().name if name and path.exists() else name
+        if name.startswith(SCHEMES):
+            label = name.partition("#")[2].partition("#")[0] or name
         if label in found and found[label] != name:
             raise InputError(f"Two models are called {label!r}: {found[label]} and {name}.")
         found[label] = name

