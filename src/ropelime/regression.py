@@ -228,7 +228,7 @@ def _least_squares(x: Floats, y: Floats) -> Floats:
     """The smallest solution: by a triangle where there is only one, else by singular values."""
     count, n = x.shape
     if count > n:
-        triangle = np.linalg.qr(np.column_stack([x, y]), mode="r")
+        triangle = np.asarray(np.linalg.qr(np.column_stack([x, y]), mode="r"))
         size = np.abs(np.diag(triangle)[:n])
         if size.min() > _DEPENDENT * size.max():
             coef = np.linalg.solve(triangle[:n, :n], triangle[:n, n:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -260,7 +260,7 @@ class Budget:
     """How many tokens to run at once."""
 
     def __init__(self, model: Any, tokens: int | None) -> None:
-        """Start with what was asked for, or with what the device is known to bear."""
+        """Start with what was asked for, or with what the devices are known to bear."""
         self._device = input_device(model)
         cuda = self._device.type == "cuda"
         self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
@@ -270,9 +270,11 @@ class Budget:
         self._measure = cuda and tokens is None
         self.tokens = tokens or self._ceiling
         if self._measure:
+            held = {parameter.device for parameter in model.parameters()} | {self._device}
+            self._gpus = [device for device in held if device.type == "cuda"]
             config = model.config.get_text_config()
             widths = config.hidden_size + (getattr(config, "intermediate_size", 0) or 0)
-            self._fit(_WIDTHS * widths * model.dtype.itemsize)
+            self._fit(dict.fromkeys(self._gpus, _WIDTHS * widths * model.dtype.itemsize))
 
     @property
     def keys(self) -> float:
@@ -285,18 +287,22 @@ class Budget:
         if not self._measure:
             yield
             return
-        torch.cuda.reset_peak_memory_stats(self._device)
-        before = torch.cuda.memory_allocated(self._device)
+        for gpu in self._gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
+        before = {gpu: torch.cuda.memory_allocated(gpu) for gpu in self._gpus}
         yield
         self._measure = False
-        self._fit((torch.cuda.max_memory_allocated(self._device) - before) / tokens)
+        peaks = {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus}
+        self._fit({gpu: (peaks[gpu] - before[gpu]) / tokens for gpu in self._gpus})
 
-    def _fit(self, each: float) -> None:
-        """Take as many tokens as there is free memory for, at so many bytes each."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        fits = int(_FREE_PART * (free + held) / max(each, 1))
-        self.tokens = max(_FEWEST_TOKENS, min(self._ceiling, fits))
+    def _fit(self, each: Mapping[torch.device, float]) -> None:
+        """Take as many tokens as every GPU has free memory for, at so many bytes each."""
+        fits = [self._ceiling]
+        for gpu, size in each.items():
+            free, _ = torch.cuda.mem_get_info(gpu)
+            held = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+            fits.append(int(_FREE_PART * (free + held) / max(size, 1)))
+        self.tokens = max(_FEWEST_TOKENS, min(fits))
 
     def shrink(self, name: str, error: BaseException) -> str:
         """Halve the budget after the memory ran out.
