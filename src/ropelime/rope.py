@@ -17,7 +17,7 @@ import numpy as np
 Array = Any  # a numpy.ndarray or a torch.Tensor
 Pairing = Literal["half", "interleaved"]
 
-_ELEMENTS_AT_ONCE = 1 << 22  # bounds the (n, m, D) differences of phases held in memory
+_ELEMENTS_AT_ONCE = 1 << 20  # bounds the (n, m, D) differences of phases held in memory
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ except ImportError:
 
 NAME = "ropelime"
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
+_PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
 
 
@@ -129,7 +130,7 @@ class Packed:
             index = self._index(number, key.device)
             k, v = (pool.index_select(1, index)[None] for pool in pools)
             near = window if window is not None and window < k.shape[2] else None
-            if usual and near is None and query.dtype == torch.bfloat16 and query.device.type == "cpu":
+            if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
                 out[:, first : segment.stop] = _blocks(q, k, v, scaling)
                 continue
             mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
@@ -231,7 +232,7 @@ def _cumulative(
 def _blocks(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Causal attention as plain matrix products: in bfloat16 on a CPU faster than the fused kernel.
+    """Causal attention as plain matrix products: on a CPU faster than the fused kernel.
 
     Args:
         query: (1, heads, q, d), the last q of the keys' tokens.
