@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ import transformers
 from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError, load_surrogate
 from ropelime import prompt as prompts
+from ropelime import surrogate as surrogates
 from ropelime.passes import Passes
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Surrogate, models
@@ -244,3 +246,15 @@ def test_a_quantised_checkpoint(saved: Path, tmp_path: Path) -> None:
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
     np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=1.0)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_left_while_a_model_is_loaded_and_then_as_before(collects: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with surrogates._garbage_left():
+            assert not gc.isenabled()
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,51 @@ def test_other_errors_are_not_taken_for_it(tiny: Make) -> None:
             scorer(surrogate).score(draw(3), kl=False)
     finally:
         handle.remove()
+
+
+class Gpus:
+    """Stands in for a machine with several GPUs: what is free on each, and what a run takes of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: list[int]) -> None:
+        self.free, self.peaks, self.allocated = free, [0] * len(free), [0] * len(free)
+        calls: dict[str, Callable[[torch.device], Any]] = {
+            "mem_get_info": lambda gpu: (self.free[gpu.index], 1 << 40),
+            "memory_reserved": lambda gpu: self.allocated[gpu.index],
+            "memory_allocated": lambda gpu: self.allocated[gpu.index],
+            "max_memory_allocated": lambda gpu: self.peaks[gpu.index],
+            "reset_peak_memory_stats": lambda gpu: None,
+        }
+        for name, call in calls.items():
+            monkeypatch.setattr(torch.cuda, name, call)
+
+    def model(self) -> Any:
+        weights = [SimpleNamespace(device=torch.device("cuda", i)) for i in range(len(self.free))]
+        weights.append(SimpleNamespace(device=torch.device("cpu")))  # of a layer that is offloaded
+        text = SimpleNamespace(
+            hidden_size=100, intermediate_size=300, num_attention_heads=4, num_key_value_heads=2
+        )
+        embedding = SimpleNamespace(weight=weights[0])
+        return SimpleNamespace(
+            config=SimpleNamespace(get_text_config=lambda: text),
+            dtype=torch.bfloat16,
+            parameters=lambda: iter(weights),
+            get_input_embeddings=lambda: embedding,
+        )
+
+
+@pytest.mark.parametrize("free", [[1 << 40, 20_000_000], [20_000_000, 1 << 40], [20_000_000]])
+def test_the_fullest_gpu_decides(monkeypatch: pytest.MonkeyPatch, free: list[int]) -> None:
+    gpus = Gpus(monkeypatch, free)
+    budget = Budget(gpus.model(), None)
+    assert budget.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
+    gpus.peaks[free.index(20_000_000)] = 1_000 * 7_000  # a chunk of a thousand tokens took this
+    with budget.watch(1_000):
+        pass
+    assert budget.tokens == 2_000
+    with budget.watch(1_000):  # it has been seen once, which is enough
+        gpus.free[0] = 0
+    assert budget.tokens == 2_000
+
+
+def test_no_more_tokens_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Budget(Gpus(monkeypatch, [20_000_000]).model(), 77).tokens == 77

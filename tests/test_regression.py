@@ -223,3 +223,39 @@ def test_weighted_r2() -> None:
 def test_wrong_parameters(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve_regressor(spec)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(3, 20), n=st.integers(1, 12), seed=st.integers(0, 999), twin=st.booleans())
+def test_wls_is_the_smallest_solution_of_singular_values(
+    shape: tuple[int, ...], rows: int, n: int, seed: int, twin: bool
+) -> None:
+    """Whichever way it is solved: enough masks, too few, features that always go together."""
+    rng = np.random.default_rng(seed)
+    masks = rng.random((rows, n)) < rng.choice([0.2, 0.5, 0.95])
+    masks[:, -1] = masks[:, 0] if twin else masks[:, -1]
+    targets, weights = rng.normal(size=(rows, *shape)), rng.uniform(0.1, 1, rows)
+    x, y = centred(masks, targets, weights)
+    expected = np.linalg.lstsq(x, y, rcond=1e-10)[0]
+    np.testing.assert_allclose(WLS().fit(masks, targets, weights).coef, expected, atol=1e-10)
+
+
+def test_as_many_masks_as_features_are_solved_exactly() -> None:
+    """Single removals by hand: a weight is what the target loses."""
+    n = 300
+    masks = np.concatenate([np.ones((1, n), dtype=bool), ~np.eye(n, dtype=bool)])
+    targets = np.random.default_rng(0).normal(size=n + 1)
+    fit = WLS().fit(masks, targets, np.linspace(0.1, 1, n + 1))
+    np.testing.assert_allclose(fit.coef, targets[0] - targets[1:], atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (8, 30), (12, 12)])
+def test_the_likeliest_penalty_is_that_of_singular_values(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=shape)
+    x[:, -1] = x[:, 0]
+    y = x @ rng.normal(size=shape[1]) + rng.normal(size=shape[0])
+    coef, penalty = _most_likely(x, y)
+    u, s, vt = np.linalg.svd(x, full_matrices=False)
+    np.testing.assert_allclose(coef, vt.T @ (s / (s**2 + penalty) * (u.T @ y)), atol=1e-10)

@@ -36,14 +36,19 @@ def test_a_number_that_was_asked_for_stands(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    [
+        ({}, "1000 256 16"),
+        ({"GOMP_SPINCOUNT": "7", "LRU_CACHE_CAPACITY": "8"}, "7 256 8"),
+        ({"OMP_WAIT_POLICY": "active"}, "None 256 16"),
+    ],
 )
-def test_spinning_is_set_before_torch_only(given: dict[str, str], expected: str) -> None:
+def test_what_torch_reads_is_set_before_it_only(given: dict[str, str], expected: str) -> None:
+    names = ("GOMP_SPINCOUNT", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
     code = (
         "import os; from ropelime.surrogate import threads; threads.before_torch(); "
-        "print(os.environ.get('GOMP_SPINCOUNT'))"
+        f"print(*map(os.environ.get, {names}))"
     )
-    unset = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    unset = {k: v for k, v in os.environ.items() if k not in (*names, "OMP_WAIT_POLICY")}
     done = subprocess.run(
         [sys.executable, "-c", code], env=unset | given, capture_output=True, text=True, check=True
     )

@@ -13,6 +13,7 @@ from ropelime.passes import Floats, Masks
 from ropelime.strategies import resolve
 
 _FEW = 16  # exact readings that count as much as the assumption that cheap ones are of the right size
+_DEPENDENT = 1e-7  # a column that is so much smaller without the others' part hangs on them
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,9 @@ class WLS:
     name: ClassVar[str] = "wls"
 
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
-        """Solve by singular values, which never fails and gives the smallest solution.
-
-        By numpy: this is the default, and importing scikit-learn takes longer than all of it.
-        """
+        """Solve by numpy: importing scikit-learn takes longer than all of it."""
         x, y = centred(masks, targets, weights)
-        return _with_intercept(np.linalg.lstsq(x, y, rcond=None)[0], masks, targets, weights)
+        return _with_intercept(_least_squares(x, y), masks, targets, weights)
 
 
 @dataclass(frozen=True)
@@ -255,22 +253,41 @@ def _with_intercept(coef: Any, masks: Masks, targets: Floats, weights: Floats) -
     return Fit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
 
 
+def _least_squares(x: Floats, y: Floats) -> Floats:
+    """The smallest solution: by a triangle where there is only one, else by singular values."""
+    count, n = x.shape
+    if count > n:
+        triangle = np.asarray(np.linalg.qr(np.column_stack([x, y]), mode="r"))
+        size = np.abs(np.diag(triangle)[:n])
+        if size.min() > _DEPENDENT * size.max():
+            coef = np.linalg.solve(triangle[:n, :n], triangle[:n, n:])
+            return np.asarray(coef.reshape(n, *y.shape[1:]))
+    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0])
+
+
 def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
     """Ridge coefficients, and the penalty of the largest marginal likelihood."""
-    u, s, vt = np.linalg.svd(x, full_matrices=False)
-    along = u.T @ y
+    # Squares of the singular values from the smaller of both products: every penalty is far above
+    # what the squares lose.
+    wide = x.shape[0] <= x.shape[1]
+    squares, turned = np.linalg.eigh(x @ x.T if wide else x.T @ x)
+    squares = squares.clip(0)
+    some = squares > squares.max() * len(squares) * np.finfo(float).eps
+    onto = turned.T @ (y if wide else x.T @ y)
+    along = onto if wide else np.where(some, onto / np.sqrt(np.where(some, squares, 1.0)), 0.0)
     rest = max(float(y @ y - along @ along), 0.0)
     freedom = max(1, len(y) - 1)
-    spread = float((s**2).mean()) or 1.0
+    spread = float(squares.mean()) or 1.0
 
     def unlikely(penalty: float) -> float:
-        grown = 1 + s**2 / penalty
+        grown = 1 + squares / penalty
         left = float((along**2 / grown).sum()) + rest
         return freedom * math.log(max(left, 1e-300)) + float(np.log(grown).sum())
 
     penalties = spread * np.geomspace(1e-3, 1e3, 61)
     best = float(min(penalties, key=unlikely))
-    return np.asarray(vt.T @ (s / (s**2 + best) * along)), best
+    coef = turned @ (onto / (squares + best))
+    return np.asarray(x.T @ coef if wide else coef), best
 
 
 def _stretch(foretold: Floats, y: Floats) -> float:

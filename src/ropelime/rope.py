@@ -17,7 +17,7 @@ import numpy as np
 Array = Any  # a numpy.ndarray or a torch.Tensor
 Pairing = Literal["half", "interleaved"]
 
-_ELEMENTS_AT_ONCE = 1 << 22  # bounds the (n, m, D) differences of phases held in memory
+_ELEMENTS_AT_ONCE = 1 << 20  # bounds the (n, m, D) differences of phases held in memory
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def span_mean(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def wrap(angle: Array) -> Array:
-    """Bring an angle into [-pi, pi)."""
-    return (angle + math.pi) % (2 * math.pi) - math.pi
+    """Bring an angle into [-pi, pi]."""
+    return angle - math.tau * _namespace(angle).round(angle / math.tau)
 
 
 def polar_distances(r_x: Array, theta_x: Array, r_y: Array, theta_y: Array, beta: float = 1.0) -> Array:

@@ -102,6 +102,9 @@ def _add_speed(kinds: Any) -> None:
 
 def run_speed(options: argparse.Namespace) -> None:
     """Measure speed."""
+    from ropelime.surrogate import threads
+
+    threads.before_torch()
     from ropelime.bench import data
     from ropelime.bench.speed import run as speed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,13 +29,40 @@ except ImportError:
 
 NAME = "ropelime"
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
+_PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
-
-Stack = dict[int, tuple[torch.Tensor, torch.Tensor]]  # layer -> keys, values: (places, heads, d)
 
 
 class NotPackableError(Exception):
     """The model does something with its attention that a packed chunk cannot give it."""
+
+
+class Stack:
+    """What later chunks look back at, by layer and kind: one place for each token of the path."""
+
+    def __init__(self, capacity: int) -> None:
+        """Take the number of places."""
+        self._capacity = capacity
+        self._held: dict[Hashable, torch.Tensor] = {}
+        self._fresh: dict[Hashable, torch.Tensor] = {}
+
+    def pool(self, name: Hashable, chunk: Chunk, new: torch.Tensor) -> torch.Tensor:
+        """(places, ...) what is held with the (N, ...) of a chunk behind it."""
+        if len(chunk.source):
+            self._fresh[name] = new[torch.as_tensor(chunk.source, device=new.device)]
+        return torch.cat([self._held[name][: chunk.stacked], new]) if chunk.stacked else new
+
+    def commit(self, chunk: Chunk) -> None:
+        """Hold what later chunks need: only now, or a failed run would spoil it."""
+        for name, fresh in self._fresh.items():
+            if name not in self._held:
+                self._held[name] = fresh.new_empty(self._capacity, *fresh.shape[1:])
+            self._held[name][torch.as_tensor(chunk.target, device=fresh.device)] = fresh
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget what a chunk has brought."""
+        self._fresh.clear()
 
 
 class Packed:
@@ -46,20 +73,19 @@ class Packed:
         pools: The keys of each captured layer, (places, heads, d).
     """
 
-    def __init__(self, chunk: Chunk, stack: Stack, capacity: int, capture: Collection[int]) -> None:
+    def __init__(self, chunk: Chunk, stack: Stack, capture: Collection[int], last: int) -> None:
         """Prepare a chunk.
 
         Args:
             chunk: The chunk.
-            stack: Keys and values of earlier chunks; takes up those that later ones need.
-            capacity: How many places a stack needs.
+            stack: Keys and values of earlier chunks.
             capture: The layers whose keys are wanted.
+            last: The last layer; behind it only the tokens that predict the output are looked at.
         """
         self.chunk = chunk
         self.layers: set[int] = set()
         self.pools: dict[int, torch.Tensor] = {}
-        self._stack, self._capacity, self._capture = stack, capacity, capture
-        self._fresh: Stack = {}
+        self._stack, self._capture, self._last = stack, capture, last
         self._made: dict[Any, Any] = {}
 
     def attend(
@@ -73,59 +99,45 @@ class Packed:
         window: int | None,
         options: dict[str, Any],
     ) -> torch.Tensor:
-        """(1, N, heads, d) from (1, heads, N, d) queries and (1, fewer heads, N, d) keys and values."""
+        """(1, N, heads, e) from (1, heads, N, d) queries, (1, fewer heads, N, d) keys and e-values.
+
+        In the last layer it is zero where nobody looks at it.
+        """
         if options.get("position_bias") is not None:
             raise NotPackableError
         layer = int(module.layer_idx)
         self.layers.add(layer)
-        keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)  # (N, heads, d)
-        pool_k, pool_v = self._pool(layer, keys, values)
+        pool_k, pool_v = (  # (places, heads, d)
+            self._stack.pool((kind, layer), self.chunk, new[0].transpose(0, 1))
+            for kind, new in (("keys", key), ("values", value))
+        )
         if layer in self._capture:
             self.pools[layer] = pool_k
+        short = layer == self._last
         usual = all(options.get(name) is None for name in _UNUSUAL)
         same_width = query.shape[-1] == value.shape[-1]
         half = query.dtype in (torch.bfloat16, torch.float16)
         if usual and same_width and half and query.shape[-1] <= 256 and _has_varlen(query.device):
-            return self._varlen(query, pool_k, pool_v, scaling, window)
-        parts = []
+            return self._varlen(query, pool_k, pool_v, scaling, window, short=short)
+        # Heads first and in order, or every row's gathering would walk all over them.
+        pools = [pool.transpose(0, 1).contiguous() for pool in (pool_k, pool_v)]
+        out = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1])
         for number, segment in enumerate(self.chunk.segments):
-            q = query[:, :, segment.start : segment.stop]
-            index = self._index(number, key.device)
-            k, v = (pool.transpose(0, 1).index_select(1, index)[None] for pool in (pool_k, pool_v))
-            near = window if window is not None and window < k.shape[2] else None
-            if usual and near is None and query.dtype == torch.bfloat16 and query.device.type == "cpu":
-                parts.append(_blocks(q, k, v, scaling))
+            first = segment.outputs if short else segment.start
+            if first == segment.stop:
                 continue
-            mask = self._mask(number, near, q.dtype, q.device)
+            q = query[:, :, first : segment.stop]
+            index = self._index(number, key.device)
+            k, v = (pool.index_select(1, index)[None] for pool in pools)
+            near = window if window is not None and window < k.shape[2] else None
+            if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
+                out[:, first : segment.stop] = _blocks(q, k, v, scaling)
+                continue
+            mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
             attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
-            parts.append(attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)[0])
-        return torch.cat(parts, 1)
-
-    def _pool(
-        self, layer: int, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The stack with the chunk behind it; what later chunks need is kept."""
-        height = self.chunk.stacked
-        pool = keys, values
-        if height:
-            stacked = self._stack[layer]
-            pool = (
-                torch.cat([stacked[0][:height], keys]),
-                torch.cat([stacked[1][:height], values]),
-            )
-        if len(self.chunk.source):
-            source = torch.as_tensor(self.chunk.source, device=keys.device)
-            self._fresh[layer] = (keys[source], values[source])
-        return pool
-
-    def commit(self) -> None:
-        """Put onto the stack what later chunks need: only now, or a failed run would spoil it."""
-        for layer, fresh in self._fresh.items():
-            if layer not in self._stack:
-                keys, values = (t.new_empty(self._capacity, *t.shape[1:]) for t in fresh)
-                self._stack[layer] = keys, values
-            for held, new in zip(self._stack[layer], fresh, strict=True):
-                held[torch.as_tensor(self.chunk.target, device=new.device)] = new
+            made = attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)[0]
+            out[:, first : segment.stop] = made
+        return out
 
     def _index(self, number: int, device: torch.device) -> torch.Tensor:
         if ("index", number, device) not in self._made:
@@ -135,12 +147,11 @@ class Packed:
         return index
 
     def _mask(
-        self, number: int, window: int | None, dtype: torch.dtype, device: torch.device
+        self, number: int, queries: int, window: int | None, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """(1, 1, q, keys) additive mask."""
-        segment = self.chunk.segments[number]
-        queries, keys = segment.stop - segment.start, len(segment.keys)
-        name = ("mask", number, window, device)
+        """(1, 1, q, keys) additive mask for the last so many tokens of a segment."""
+        keys = len(self.chunk.segments[number].keys)
+        name = ("mask", number, queries, window, device)
         if name not in self._made:
             at = torch.arange(keys - queries, keys, device=device)[:, None]
             to = torch.arange(keys, device=device)
@@ -159,18 +170,25 @@ class Packed:
         pool_v: torch.Tensor,
         scaling: float | None,
         window: int | None,
+        *,
+        short: bool,
     ) -> torch.Tensor:
         """One fused call for all segments."""
-        name = ("varlen", query.device)
+        queries = query[0].transpose(0, 1)
+        out = torch.zeros_like(queries) if short else queries
+        if short and not len(self.chunk.outputs):
+            return out[None]
+        name = ("varlen", short, query.device)
         if name not in self._made:
-            self._made[name] = _cumulative(self.chunk, query.device)
+            self._made[name] = _cumulative(self.chunk, query.device, short=short)
         index, starts_q, starts_k, most_q, most_k = self._made[name]
+        wanted = torch.as_tensor(self.chunk.outputs, device=query.device) if short else slice(None)
         # Newer releases want to be told that there are fewer heads of keys, older ones find out.
         fewer: dict[str, Any] = (
             {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
         )
-        out = varlen_attn(
-            query[0].transpose(0, 1),
+        made = varlen_attn(
+            queries[wanted],
             pool_k[index],
             pool_v[index],
             starts_q,
@@ -181,7 +199,10 @@ class Packed:
             window_size=(-1 if window is None else window - 1, 0),
             **fewer,
         )
-        return torch.as_tensor(out)[None]
+        if not short:
+            return torch.as_tensor(made)[None]
+        out[wanted] = torch.as_tensor(made)
+        return out[None]
 
 
 def _has_varlen(device: torch.device) -> bool:
@@ -192,13 +213,15 @@ def _has_varlen(device: torch.device) -> bool:
 
 
 def _cumulative(
-    chunk: Chunk, device: torch.device
+    chunk: Chunk, device: torch.device, *, short: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
-    queries = torch.tensor([0, *(s.stop - s.start for s in chunk.segments)])
-    keys = torch.tensor([0, *(len(s.keys) for s in chunk.segments)])
-    index = torch.cat([torch.as_tensor(s.keys) for s in chunk.segments])
+    """Where the keys lie and where each segment begins, perhaps of the tokens that predict only."""
+    counts = [(s.stop - (s.outputs if short else s.start), s.keys) for s in chunk.segments]
+    used = [(count, keys) for count, keys in counts if count]
+    queries = torch.tensor([0, *(count for count, _ in used)])
+    keys = torch.tensor([0, *(len(keys) for _, keys in used)])
     return (
-        index.to(device),
+        torch.cat([torch.as_tensor(keys) for _, keys in used]).to(device),
         queries.cumsum(0).to(device, torch.int32),
         keys.cumsum(0).to(device, torch.int32),
         int(queries.max()),
@@ -209,7 +232,7 @@ def _cumulative(
 def _blocks(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Causal attention as plain matrix products: in bfloat16 on a CPU faster than the fused kernel.
+    """Causal attention as plain matrix products: on a CPU faster than the fused kernel.
 
     Args:
         query: (1, heads, q, d), the last q of the keys' tokens.

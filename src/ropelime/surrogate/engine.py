@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,10 @@ from transformers import DynamicCache
 
 from ropelime.errors import ModelError
 from ropelime.passes import Ints
+from ropelime.surrogate.allocator import freed_memory_kept
 from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
 from ropelime.surrogate.base import Progress
-from ropelime.surrogate.packing import Chunk, Packer, Place
+from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
@@ -59,6 +60,7 @@ class Engine:
         self._model, self._name = model, name
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
         self._layers = layers_of(model)
+        self._depth = int(model.config.get_text_config().num_hidden_layers)
 
     def packs(self, longest: int) -> bool:
         """Whether rows of this length can be run packed."""
@@ -102,6 +104,18 @@ class Engine:
         Returns:
             How many tokens of each row were run, and a note if something went otherwise than planned.
         """
+        with freed_memory_kept():
+            return self._run(rows, take, keys, hidden, tokens, progress)
+
+    def _run(
+        self,
+        rows: Sequence[Row],
+        take: Callable[[Piece], None],
+        keys: Collection[int],
+        hidden: Collection[int],
+        tokens: int | None,
+        progress: Progress | None,
+    ) -> tuple[Ints, str]:
         ends = rows.ends if isinstance(rows, (Rows, Several)) else [row.end for row in rows]
         if self.packs(int(max(ends))):
             try:
@@ -130,8 +144,7 @@ class Engine:
     ) -> tuple[Ints, str]:
         packer = Packer(rows)
         place, done, note = Place(), 0, ""
-        stack: Stack = {}
-        trail = _Trail()
+        stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
         vocabulary = int(self._model.config.get_text_config().vocab_size)
         with packed_attention(self._model):
@@ -142,28 +155,28 @@ class Engine:
                 chunk, following = packer.chunk(
                     place, tokens=budget.tokens, outputs=outputs, keys=budget.keys
                 )
-                packed = Packed(chunk, stack, packer.capacity, keys)
+                packed = Packed(chunk, stack, keys, last)
                 failed: BaseException | None = None
                 try:
                     with budget.watch(len(chunk.ids)), running(packed):
-                        take(self._chunk(packed, trail, hidden))
-                    packed.commit()
+                        take(self._chunk(packed, stack, hidden))
+                    stack.commit(chunk)
                 except _OUT_OF_MEMORY as error:
                     if not _is_out_of_memory(error):
                         raise
                     failed = error.with_traceback(None)  # whose frames hold all that was computed
                 if failed is not None:
                     del packed  # or its memory stays taken
+                    stack.drop()
                     note = budget.shrink(self._name, failed)
                     continue
-                trail.commit(chunk)
                 done += len(chunk.ids)
                 place = following
         if progress:
             progress(packer.tokens, packer.tokens)
         return packer.fresh, note
 
-    def _chunk(self, packed: Packed, trail: _Trail, hidden: Collection[int]) -> Piece:
+    def _chunk(self, packed: Packed, stack: Stack, hidden: Collection[int]) -> Piece:
         model, chunk = self._model, packed.chunk
         device = input_device(model)
         with (
@@ -176,9 +189,9 @@ class Engine:
                 position_ids=torch.as_tensor(chunk.positions, device=device)[None],
                 use_cache=False,
             ).logits[0]
-        if len(packed.layers) < int(model.config.get_text_config().num_hidden_layers):
+        if len(packed.layers) < self._depth:
             raise NotPackableError  # some layers mix tokens in another way
-        pools = trail.extend(chunk, {layer: state[0] for layer, state in states.items()})
+        pools = {n: stack.pool(("hidden", n), chunk, state[0]) for n, state in states.items()}
         done = list(zip(chunk.finished, chunk.pools, strict=True))
         places = [at for row, at in done if row.past is None]
         index = torch.as_tensor(np.concatenate(places) if places else np.zeros(0, dtype=np.int64))
@@ -247,7 +260,7 @@ class Budget:
     """How many tokens to run at once."""
 
     def __init__(self, model: Any, tokens: int | None) -> None:
-        """Start with what was asked for, or with what the device is known to bear."""
+        """Start with what was asked for, or with what the devices are known to bear."""
         self._device = input_device(model)
         cuda = self._device.type == "cuda"
         self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
@@ -257,9 +270,11 @@ class Budget:
         self._measure = cuda and tokens is None
         self.tokens = tokens or self._ceiling
         if self._measure:
+            held = {parameter.device for parameter in model.parameters()} | {self._device}
+            self._gpus = [device for device in held if device.type == "cuda"]
             config = model.config.get_text_config()
             widths = config.hidden_size + (getattr(config, "intermediate_size", 0) or 0)
-            self._fit(_WIDTHS * widths * model.dtype.itemsize)
+            self._fit(dict.fromkeys(self._gpus, _WIDTHS * widths * model.dtype.itemsize))
 
     @property
     def keys(self) -> float:
@@ -272,18 +287,22 @@ class Budget:
         if not self._measure:
             yield
             return
-        torch.cuda.reset_peak_memory_stats(self._device)
-        before = torch.cuda.memory_allocated(self._device)
+        for gpu in self._gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
+        before = {gpu: torch.cuda.memory_allocated(gpu) for gpu in self._gpus}
         yield
         self._measure = False
-        self._fit((torch.cuda.max_memory_allocated(self._device) - before) / tokens)
+        peaks = {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus}
+        self._fit({gpu: (peaks[gpu] - before[gpu]) / tokens for gpu in self._gpus})
 
-    def _fit(self, each: float) -> None:
-        """Take as many tokens as there is free memory for, at so many bytes each."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        held = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        fits = int(_FREE_PART * (free + held) / max(each, 1))
-        self.tokens = max(_FEWEST_TOKENS, min(self._ceiling, fits))
+    def _fit(self, each: Mapping[torch.device, float]) -> None:
+        """Take as many tokens as every GPU has free memory for, at so many bytes each."""
+        fits = [self._ceiling]
+        for gpu, size in each.items():
+            free, _ = torch.cuda.mem_get_info(gpu)
+            held = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+            fits.append(int(_FREE_PART * (free + held) / max(size, 1)))
+        self.tokens = max(_FEWEST_TOKENS, min(fits))
 
     def shrink(self, name: str, error: BaseException) -> str:
         """Halve the budget after the memory ran out.
@@ -319,33 +338,6 @@ def head_size(model: Any) -> int:
     """Dimensions of a head."""
     config = model.config.get_text_config()
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
-class _Trail:
-    """The hidden states of the path, which attention does not keep."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, torch.Tensor] = {}
-        self._fresh: dict[int, torch.Tensor] = {}
-
-    def extend(self, chunk: Chunk, states: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-        """The states of the stack with those of the chunk behind them, for each layer."""
-        self._fresh = states
-        if not chunk.stacked:
-            return states
-        return {n: torch.cat([self._held[n][: chunk.stacked], new]) for n, new in states.items()}
-
-    def commit(self, chunk: Chunk) -> None:
-        """Keep those that later chunks need."""
-        if not len(chunk.target):
-            return
-        height = int(chunk.target[-1]) + 1
-        for layer, fresh in self._fresh.items():
-            held = self._held.get(layer, fresh[:0])
-            held = torch.cat([held, fresh.new_zeros(max(0, height - len(held)), fresh.shape[1])])
-            at = torch.as_tensor(chunk.target, device=fresh.device)
-            held[at] = fresh[torch.as_tensor(chunk.source, device=fresh.device)]
-            self._held[layer] = held
 
 
 _OUT_OF_MEMORY = (torch.cuda.OutOfMemoryError, RuntimeError, MemoryError)

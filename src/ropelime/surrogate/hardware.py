@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import platform
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ropelime.surrogate.allocator import give_back
 from ropelime.surrogate.engine import head_size
 from ropelime.surrogate.local import LocalSurrogate
 
@@ -156,7 +156,7 @@ class Hardware:
             torch.cuda.reset_peak_memory_stats(self._device)
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before
             return
-        _trim()
+        give_back()  # or what a run takes of it would not be seen
         before = highest = _resident()
         done = threading.Event()
 
@@ -202,9 +202,3 @@ def _resident() -> int:
     import psutil  # comes with accelerate
 
     return int(psutil.Process().memory_info().rss)
-
-
-def _trim() -> None:
-    """Give freed memory back to the system, or the next run would not be seen to take it."""
-    with suppress(OSError, AttributeError):  # only where the C library is GNU's
-        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -24,12 +24,14 @@ class Segment:
     Attributes:
         start: Where it begins in the chunk.
         stop: Where it ends.
+        outputs: Where those of its tokens begin that predict the output, the end if there are none.
         keys: What its tokens look at: places in the pool, which is the stack with the chunk behind it.
             Its own tokens are the last of them, each sees those up to itself.
     """
 
     start: int
     stop: int
+    outputs: int
     keys: Ints
 
 
@@ -155,10 +157,10 @@ class Packer:
                 seen = where[:end].copy()
             else:
                 seen = np.concatenate([where[row.past], own])
-            segments.append(Segment(at, at + end - begin, seen))
+            wanted = np.arange(max(begin, first), end)
+            segments.append(Segment(at, at + end - begin, at + end - begin - len(wanted), seen))
             ids.append(row.ids[begin:end])
             positions.append(row.positions[begin:end])
-            wanted = np.arange(max(begin, first), end)
             picked.append(at + wanted - begin)
             readings.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
             at += end - begin

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 
 _LOGITS_IN_FLOAT = 1 << 25  # bounds output positions x vocabulary in float32
+_LOGITS_ON_CPU = 1 << 19  # as many as its caches hold
 
 
 class Taker:
@@ -129,7 +130,8 @@ class Readings:
         """Log-probabilities of the output, and divergences from the unmasked prompt."""
         # The unmasked prompt by itself and first, and never much of the vocabulary in float32 at once.
         full = int((readings[:, 0] == 0).sum())
-        step = max(1, _LOGITS_IN_FLOAT // logits.shape[-1])
+        most = _LOGITS_ON_CPU if logits.device.type == "cpu" else _LOGITS_IN_FLOAT
+        step = max(1, most // logits.shape[-1])
         starts = [*range(0, full, step), *range(full, len(readings), step)]
         for start, stop in pairwise([*starts, len(readings)]):
             which, token = readings[start:stop].T

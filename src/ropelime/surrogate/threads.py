@@ -1,4 +1,4 @@
-"""How many threads torch may use on the CPU, and how they wait for each other."""
+"""How torch shall use the CPU: its threads, how they wait for each other, and what it remembers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 # Waiting threads of libgomp spin, and where another program wants the core, they keep the thread that
 # works from it. A short spin costs nothing on an idle machine.
 _SPIN = {"GOMP_SPINCOUNT": "1000"}
+# Two caches keep the code made for a matrix product of some size, each for the last 1,024. Rows are
+# of many lengths, and together that would be half a gigabyte for sizes that seldom come again.
+_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "16"}
 
 
 def before_torch() -> None:
     """Set what torch reads when it is first imported; nothing where the user has set something."""
-    if "torch" in sys.modules or "OMP_WAIT_POLICY" in os.environ:
+    if "torch" in sys.modules:
         return
-    for name, value in _SPIN.items():
+    for name, value in (_CACHES if "OMP_WAIT_POLICY" in os.environ else _CACHES | _SPIN).items():
         os.environ.setdefault(name, value)
 
 

@@ -49,9 +49,22 @@ common at their beginning, the template, the instruction and the features before
 differs, is run once; everything after it is run again, because it has seen something else.
 Leave-one-out masks share half of their tokens on average, masks that keep a few features of many share
 little more than the template. Rows are packed one behind the other without padding, logits are
-computed where the answer is predicted and nowhere else, and divergences and span means are reduced
-before the next chunk is run, so that memory depends on the length of a prompt and not on the number of
-masks. Cheap readings share everything but the end of the prompt, and are an approximation."""
+computed where the answer is predicted and nowhere else, the last layer attends from there and from
+nowhere else, and divergences and span means are reduced before the next chunk is run, so that memory
+depends on the length of a prompt and not on the number of masks. Cheap readings share everything but
+the end of the prompt, and are an approximation.
+
+A token looks at all keys before it. What the layers take grows with the tokens run, what attention
+takes with the tokens run times the length of the prompt, in a cheap reading too, and in a prompt of
+many thousand tokens that is nearly all: tokens run a second then fall as the prompt grows, for us as
+for a loop. Every tail of a cheap reading is given a copy of the keys that it sees. One product of all
+tails with the keys of the prompt, and what a tail may not see struck out of it, was tried on a CPU and
+is no faster: the copies are cheap beside the products and the exponentials.
+
+On a CPU the engine lets the C library keep freed memory while it runs, and gives it back after each
+run. Resident memory still rises with the first masks of a process: torch keeps the code that it makes
+for matrix products of each size, rows are of many lengths, and the last 256 sizes are kept (left to
+itself torch would keep 1,024, twice)."""
 
 _COMPILING = """\
 torch.compile is applied layer by layer and leaves the packed attention alone, a loop over rows that it
