@@ -128,3 +128,19 @@ def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
     assert verdicts["smollm2: tokens of evidence over ContextCite's"] == "reached"
     assert verdicts["smollm2: trust tells the worst fifth, faithful"] == "reached"
     assert any("missed" in verdict for verdict in verdicts.values())
+
+
+def test_other_removals_compare_exact_readings_only(ran: Path, tmp_path: Path) -> None:
+    common = ["--data", str(ran / "h.json"), "--surrogate", str(ran / "tiny")]
+    common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]
+    for how in ("delete", "in-place"):
+        results = ["--results", str(tmp_path / f"{how}.jsonl")]
+        assert main(["bench", "budget", "--removal", how, *common, *results]) == 0
+    header, rows = read(tmp_path / "in-place.jsonl")
+    assert header["removal"] == "in-place"
+    assert "--removal in-place" in header["command"]
+    assert {row["method"] for row in rows} >= {"leave-one-out, exact", "contextcite"}
+    assert not {row["method"] for row in rows} & {"evidence", "singles", "cheap, 128"}
+    report.write([tmp_path / "delete.jsonl", tmp_path / "in-place.jsonl"], tmp_path)
+    page = (tmp_path / "budget.md").read_text(encoding="utf-8")
+    assert "hidden from everything behind it too" in page

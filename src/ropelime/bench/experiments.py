@@ -15,7 +15,7 @@ from ropelime.bench.data import Example
 from ropelime.bench.gsmile import ChatGenerator, GSmile
 from ropelime.bench.runner import CHANCE, Extra
 from ropelime.bench.store import Store
-from ropelime.surrogate import Surrogate
+from ropelime.surrogate import Removal, Surrogate
 
 GSMILE = "gsmile"
 
@@ -32,6 +32,7 @@ def run(
     command: str,
     generator: str | None = None,
     base_url: str | None = None,
+    removal: str = "delete",
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run an experiment, or go on with one.
@@ -47,6 +48,8 @@ def run(
         command: The command line, for the report.
         generator: gSMILE's model at a chat endpoint; the surrogate itself if not given.
         base_url: Address of that endpoint.
+        removal: What happens where a feature is removed; where that is not deletion, only methods that
+            read exactly are compared.
         progress: Called with the examples done and in all.
     """
     known: dict[str, Callable[[], list[methods.Method]]] = {
@@ -57,6 +60,9 @@ def run(
         "budget": lambda: methods.budget(context or "all"),
     }
     compared = known[bench]()
+    removed = Removal.of(removal)
+    if removed.how != "delete":
+        compared = [m for m in compared if m.readings == "exact" and m.preset is None]
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
@@ -70,6 +76,7 @@ def run(
         "limit": limit,
         "examples": len(examples),
         "data": _digest(examples),
+        **({"removal": str(removed)} if removed.how != "delete" else {}),
         "command": command,
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
@@ -82,7 +89,8 @@ def run(
         seed=seed,
         curves=bench == "hotpotqa",
         detail=bench == "budget",
-        settle=bench == "budget" and context in ("gold", "all"),
+        settle=bench == "budget" and context in ("gold", "all") and removed.how == "delete",
+        removal=removed,
         extras=extras,
         progress=progress,
     )

@@ -40,6 +40,7 @@ def run(
     curves: bool = True,
     detail: bool = False,
     settle: bool = False,
+    removal: Removal = Removal(),  # noqa: B008 - it is frozen
     extras: dict[str, Extra] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -55,6 +56,7 @@ def run(
         detail: Whether to say how sure each method is.
         settle: Whether to read every third example under many more masks, and to say whether the
             intervals hold what those say.
+        removal: What happens where a feature is removed.
         extras: Methods of another kind, by name.
         progress: Called with the examples done and in all.
     """
@@ -64,7 +66,7 @@ def run(
             continue
         if progress:
             progress(done, len(examples))
-        rows = _example(example, methods, surrogate, (seed, number), curves, detail, settle)
+        rows = _example(example, methods, surrogate, (seed, number), removal, curves, detail, settle)
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
         known = {
@@ -145,13 +147,14 @@ def _example(
     methods: Sequence[Method],
     surrogate: Surrogate,
     seed: tuple[int, int],
+    removal: Removal,
     curves: bool,
     detail: bool,
     settle: bool,
 ) -> list[Row]:
     n, gold = len(example.spans), example.gold
     scorer = surrogate.prepare(
-        from_text(example.prompt), example.spans, example.answer, removal=Removal()
+        from_text(example.prompt), example.spans, example.answer, removal=removal
     )
     readers = {kind: Reader(scorer, methods, cheap=kind == "cheap") for kind in READINGS}
     reader = readers["exact"]

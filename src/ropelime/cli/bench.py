@@ -60,6 +60,9 @@ def add(commands: Any) -> None:
                 "--context", choices=CONTEXTS, default="all",
                 help="gold paragraphs; all ten; the gold ones of the ten twice; or so many sentences",
             )  # fmt: skip
+            kind.add_argument(
+                "--removal", default="delete", help="delete, in-place or placeholder:TEXT"
+            )
         if name == "mmlu":
             kind.add_argument("--generator", metavar="MODEL", help="gSMILE's model at a chat endpoint")
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
@@ -197,7 +200,9 @@ def run(options: argparse.Namespace) -> None:
     else:
         examples = data.hotpotqa(options.data, context=context or "gold", limit=options.limit)
     model = Path(options.surrogate).stem if options.bench == "budget" else None
-    name = "-".join(filter(None, [options.bench, context, model]))
+    removal = getattr(options, "removal", "delete")
+    how = None if removal == "delete" else removal.partition(":")[0]
+    name = "-".join(filter(None, [options.bench, context, how, model]))
     results = _results(options, name)
     surrogate = load_surrogate(
         options.surrogate,
@@ -217,6 +222,7 @@ def run(options: argparse.Namespace) -> None:
             command=_command(options),
             generator=getattr(options, "generator", None),
             base_url=getattr(options, "base_url", None),
+            removal=removal,
             progress=report,
         )
     if not options.quiet:
@@ -240,12 +246,22 @@ def make_report(options: argparse.Namespace) -> None:
 def _command(options: argparse.Namespace) -> str:
     """The command as it can be given again anywhere: local paths by their names only."""
     words = ["ropelime", "bench", options.bench]
-    names = ["context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url"]
+    names = [
+        "context",
+        "removal",
+        "limit",
+        "surrogate",
+        "device",
+        "dtype",
+        "seed",
+        "generator",
+        "base_url",
+    ]
     names += ["rounds", "shape"]
     switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
     if getattr(options, "shape", None) and "scaling" not in switches:
         names += ["features", "feature_tokens"]
-    usual = {("surrogate", "smollm2"), ("seed", 0), ("rounds", 3)}
+    usual = {("surrogate", "smollm2"), ("removal", "delete"), ("seed", 0), ("rounds", 3)}
     for name in names:
         value = getattr(options, name, None)
         if value is not None and (name, value) not in usual:

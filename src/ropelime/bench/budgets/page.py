@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,13 @@ Paragraphs of other examples are put among the ten until there are about so many
 ones stay the same few. Prompts of 400 sentences have some 14,000 tokens, more than the embedded
 model can read."""
 
+_REMOVALS = """\
+## What hiding leaves out
+
+Three ways to take one sentence away, with the target of `evidence`. A cheap reading hides it from the
+question and the answer, but the sentences behind it have seen it. An exact reading in place hides it
+from them too, and they are run again. An exact reading that deletes it moves them up as well."""
+
 _TWICE = """\
 ## The same evidence twice
 
@@ -97,7 +105,8 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     loaded: dict[tuple[str, str], Results] = {}
     for path in paths:
         one = load(path)
-        key = (str(one.header["context"]), model(one))
+        how = one.header.get("removal")
+        key = (str(one.header["context"]) + (f", {how}" if how else ""), model(one))
         if key in loaded:
             raise InputError(f"{loaded[key].path} and {path} both hold {' by '.join(key)}. Name one.")
         if one.examples():
@@ -118,6 +127,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     for (context, _), one in loaded.items():
         if context == "twice":
             blocks += [_TWICE, _origin(one), _table(one, [EVIDENCE, SINGLES, "exact, 64", CONTEXTCITE])]
+    blocks += _removals(loaded)
     settled = [one for one in loaded.values() if any(len(one.values(m, "covered")) for m in SETTLED)]
     if settled:
         blocks += [_SURE.format(many=450), *(_intervals(one) for one in settled)]
@@ -207,6 +217,29 @@ def _long(loaded: dict[tuple[str, str], Results]) -> list[str]:
         head = ["sentences", "examples", "method", "F1", "AUROC", "LDS", "tokens", "run"]
         blocks += [f"### {who}", f"```\n{commands}\n```", markdown(head, rows)]
     return [_LONG, *blocks] if blocks else []
+
+
+def _removals(loaded: dict[tuple[str, str], Results]) -> list[str]:
+    """Single removals read cheaply, exactly, and exactly with everything left in its place."""
+    blocks = []
+    for (context, who), one in loaded.items():
+        if context != "all, in-place" or ("all", who) not in loaded:
+            continue
+        ten, known = loaded["all", who], {row["example"] for row in one.examples()}
+        same = {m: [r for r in rows if r["example"] in known] for m, rows in ten.rows.items()}
+        ten = replace(ten, rows=same)
+        exact = "leave-one-out, exact"
+        rows = []
+        for label, source, name in (
+            ("hidden from question and answer only (cheap)", ten, SINGLES),
+            ("hidden from everything behind it too", one, exact),
+            ("deleted, and the gap closed", ten, exact),
+        ):
+            cells = [_wide(source, name, metric) for metric in ("f1", "auroc")]
+            rows.append([label, *cells, f"{source.mean(name, 'run') or 0:,.0f}"])
+        table = markdown(["a removed sentence is", "F1", "AUROC", "run"], rows)
+        blocks += [f"{_origin(one)} The same examples of the other run.", table]
+    return [_REMOVALS, *blocks] if blocks else []
 
 
 def _intervals(one: Results) -> str:
