@@ -7,6 +7,7 @@ import gc
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import accelerate
 import numpy as np
@@ -229,23 +230,33 @@ def test_what_transformers_is_asked_for(
     assert {k: v for k, v in asked.items() if k != "output_loading_info"} == options
 
 
-@pytest.mark.filterwarnings("ignore")  # torchao warns about itself
-def test_a_quantised_checkpoint(saved: Path, tmp_path: Path) -> None:
-    quantization = pytest.importorskip("torchao.quantization", exc_type=ImportError)
+def quantisation(method: str) -> Any:
+    """What transformers wants to be told of a way to quantise; skips where its library is missing."""
+    if method == "torchao":
+        library = pytest.importorskip("torchao.quantization", exc_type=ImportError)
+        return transformers.TorchAoConfig(library.Int8WeightOnlyConfig())
+    pytest.importorskip("bitsandbytes", exc_type=ImportError)
+    pytest.importorskip("accelerate")
+    return transformers.BitsAndBytesConfig(load_in_8bit=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries warn about themselves
+@pytest.mark.parametrize(
+    ("method", "named"), [("torchao", "torchao"), ("bitsandbytes", "bits_and_bytes")]
+)
+def test_a_quantised_checkpoint(saved: Path, tmp_path: Path, method: str, named: str) -> None:
     small = transformers.AutoModelForCausalLM.from_pretrained(
-        saved,
-        quantization_config=transformers.TorchAoConfig(quantization.Int8WeightOnlyConfig()),
-        dtype=torch.float32,
+        saved, quantization_config=quantisation(method), dtype=torch.float32, device_map="cpu"
     )
     small.save_pretrained(tmp_path / "small")
     byte_level("chatml").save_pretrained(tmp_path / "small")
     loaded = load_surrogate(str(tmp_path / "small"), device="cpu")
-    assert loaded.describe()["quantization"] == "torchao"
+    assert loaded.describe()["quantization"] == named
     assert loaded.describe()["dtype"] == "float32", "the checkpoint's own, not the chip's best"
     whole = load_surrogate(str(saved), device="cpu", dtype="float32")
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
-    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=1.0)
+    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=2.0)
 
 
 @pytest.mark.parametrize("collects", [True, False])
