@@ -130,3 +130,17 @@ def test_many_features_are_read_as_by_themselves(cheap: bool) -> None:
         assert every.kl is not None
         assert alone.kl is not None
         np.testing.assert_allclose(every.kl[mask], alone.kl[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "keys"), [(1, 1), (5, 40), (200, 200), (300, 900)])
+@pytest.mark.parametrize("bound", [1, 1 << 16, 1 << 24])
+def test_blocks_are_causal_attention(
+    count: int, keys: int, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_BLOCK_BYTES", bound)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
+    seen = torch.arange(keys) <= torch.arange(keys - count, keys)[:, None]
+    whole = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+    made = attention._blocks(q, k, v, None)
+    torch.testing.assert_close(made, whole.transpose(1, 2), atol=1e-5, rtol=0)

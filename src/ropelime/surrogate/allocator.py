@@ -12,33 +12,27 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h has them
-_LARGEST = 1 << 25  # bytes of a piece that is kept at all, and
-_USUAL = (
-    1 << 26
-)  # bytes that may lie free: what the allocator comes to by itself in a process like this
-_KEPT = 1 << 30  # bytes that may lie free while a model runs
+# Numbers of malloc.h: the largest piece that is kept at all, and how much may lie free. They are what
+# the allocator comes to by itself, but only once a piece of that size has been freed.
+_SETTINGS = {"M_MMAP_THRESHOLD": (-3, 1 << 25), "M_TRIM_THRESHOLD": (-1, 1 << 26)}
 _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Keep freed memory for the next that asks; nothing happens where the C library is another."""
-    _allow(_KEPT)
+    """Keep freed memory for the next that asks; nothing happens where the C library is another.
+
+    The settings cannot be read and so stay for the process; what is kept by them is given back.
+    """
+    with suppress(OSError, AttributeError):
+        if not any(name in os.environ for name in _SET_BY_USER):
+            library = ctypes.CDLL("libc.so.6")
+            for number, size in _SETTINGS.values():
+                library.mallopt(number, size)
     try:
         yield
     finally:
-        _allow(_USUAL)
         give_back()
-
-
-def _allow(free: int) -> None:
-    if any(name in os.environ for name in _SET_BY_USER):
-        return
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL("libc.so.6")
-        library.mallopt(_MMAP_THRESHOLD, _LARGEST)
-        library.mallopt(_TRIM_THRESHOLD, free)
 
 
 def give_back() -> None:

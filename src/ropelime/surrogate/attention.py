@@ -29,6 +29,8 @@ except ImportError:
 
 NAME = "ropelime"
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
+_BLOCK_BYTES = 1 << 23  # of products at once: larger pieces of memory are not kept when they are freed
+_FEWEST = 16  # queries of a block, however many keys there are
 _PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
 
@@ -250,18 +252,24 @@ def _blocks(
     q = query[0].reshape(groups, -1, count, width).transpose(1, 2).contiguous()
     q *= width**-0.5 if scaling is None else scaling
     k, v = key[0].transpose(1, 2), value[0]
-    future = torch.ones(min(_BLOCK, count), min(_BLOCK, count), dtype=torch.bool).triu_(1)[:, None]
-    parts = []
-    for start in range(0, count, _BLOCK):
-        stop = min(count, start + _BLOCK)
+    fits = _BLOCK_BYTES // (heads * key.shape[2] * query.dtype.itemsize)
+    step = min(count, _BLOCK, max(_FEWEST, fits))
+    future = torch.ones(step, step, dtype=torch.bool).triu_(1)[:, None]
+    # Two pieces of memory for all blocks: blocks grow, and one would not fit where the last one was.
+    pieces = q.new_empty(2, step * heads * key.shape[2])
+    out = q.new_empty(count, groups, heads // groups, value.shape[-1])
+    for start in range(0, count, step):
+        stop = min(count, start + step)
         rows, seen = stop - start, past + stop
-        scores = torch.bmm(q[:, start:stop].view(groups, -1, width), k[:, :, :seen])
+        shape = groups, rows * heads // groups, seen
+        scores, shares = (piece[: rows * heads * seen].view(shape) for piece in pieces)
+        torch.bmm(q[:, start:stop].view(groups, -1, width), k[:, :, :seen], out=scores)
         near = scores.view(groups, rows, -1, seen)[..., past + start :]
         near.masked_fill_(future[:rows, :, :rows], float("-inf"))
-        shares = torch.softmax(scores, -1)
-        parts.append(torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1]))
-    out = torch.cat(parts, 1).transpose(0, 1)  # (q, groups, heads of a group, e)
-    return out.reshape(1, count, heads, -1)
+        torch.softmax(scores, -1, out=shares)
+        made = torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1])
+        out[start:stop] = made.transpose(0, 1)
+    return out.view(1, count, heads, -1)
 
 
 def _eager(module: Any) -> Callable[..., Any]:

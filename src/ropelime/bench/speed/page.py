@@ -59,12 +59,12 @@ takes with the tokens run times the length of the prompt, in a cheap reading too
 many thousand tokens that is nearly all: tokens run a second then fall as the prompt grows, for us as
 for a loop. Every tail of a cheap reading is given a copy of the keys that it sees. One product of all
 tails with the keys of the prompt, and what a tail may not see struck out of it, was tried on a CPU and
-is no faster: the copies are cheap beside the products and the exponentials.
+gains little: the copies are cheap beside the products and the exponentials.
 
 On a CPU the engine lets the C library keep freed memory while it runs, and gives it back after each
-run. Resident memory still rises with the first masks of a process: torch keeps the code that it makes
-for matrix products of each size, rows are of many lengths, and the last 256 sizes are kept (left to
-itself torch would keep 1,024, twice)."""
+run; the setting stays for the process and serves the others too. Resident memory still rises with the
+first masks of a process: torch keeps the code that it makes for matrix products of each size, rows are
+of many lengths, and the last 256 sizes are kept (left to itself torch would keep 1,024, twice)."""
 
 _COMPILING = """\
 torch.compile is applied layer by layer and leaves the packed attention alone, a loop over rows that it
