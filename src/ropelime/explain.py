@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropelime import adapters
+from ropelime import adapters, together
 from ropelime import prompt as prompts
 from ropelime.attribution import Recipe
 from ropelime.errors import InputError
 from ropelime.explanation import Explanation
 from ropelime.kernels import Kernel
 from ropelime.panel import combine
-from ropelime.passes import Passes
-from ropelime.plan import Order
-from ropelime.progress import Callback, Option, note, reporting
+from ropelime.progress import Option, note, reporting
 from ropelime.prompt import Prompt, Span
 from ropelime.regression import Regressor
 from ropelime.samplers import Sampler
 from ropelime.study import Choices, Study
-from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates, score_all
+from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates
 from ropelime.targets import Target
 
 _READING = "Reading masked prompts"
@@ -119,13 +117,14 @@ def explain(
         interactions,
         instead_of,
     )
-    second = None if also is None else dataclasses.replace(choices, preset=also)
+    if also is not None:
+        dataclasses.replace(choices, preset=also)
     say = None if progress is False else note
     models = resolve_surrogates(surrogate, say=say)
+    task = together.Task(asked, answer, choices, also)
     with reporting(progress, _READING) as report:
-        found = _explained(asked, answer, models, choices, report)
-        if second is not None:
-            found = dataclasses.replace(found, also=_explained(asked, answer, models, second, report))
+        (found,) = together.explained([task], models, progress=report)
+    assert isinstance(found, Explanation)
     return found
 
 
@@ -176,34 +175,9 @@ def extend(
     )
     with reporting(progress, _READING) as report:
         study = Study(explanation.prompt, explanation.output, model, choices)
-        return _run(study, study.steps(explanation, more), report)
-
-
-def _explained(
-    prompt: Prompt,
-    answer: str,
-    models: Sequence[Surrogate],
-    choices: Choices,
-    progress: Callback | None,
-) -> Explanation:
-    """By each of the models, and joined where there are several."""
-    studies = [Study(prompt, answer, model, choices) for model in models]
-    found = [_run(study, study.steps(), progress) for study in studies]
-    return found[0] if len(found) == 1 else combine(found)
-
-
-def _run(
-    study: Study, steps: Generator[Order, Passes, Explanation], progress: Callback | None
-) -> Explanation:
-    """Read what a study asks for until it has its explanation."""
-    order = next(steps)
-    while True:
-        read = score_all(study.jobs(order), progress=progress)
-        try:
-            order = steps.send(study.joined(read))
-        except StopIteration as stop:
-            explanation: Explanation = stop.value
-            return explanation
+        (found,) = together.run([(study, study.steps(explanation, more))], progress=report)
+    assert isinstance(found, Explanation)
+    return found
 
 
 def _from_response(

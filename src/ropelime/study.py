@@ -141,7 +141,7 @@ class Study:
         first = Job(self.scorer, masks, self.recipe.target.needs_kl, spaces, order.cheap, self.asks)
         if self.other is None:
             return [first]
-        return [first, Job(self.other, masks, cheap=order.cheap)]
+        return [first, Job(self.other, masks, cheap=order.cheap, beside=True)]
 
     @staticmethod
     def joined(read: Sequence[Passes]) -> Passes:
