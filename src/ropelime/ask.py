@@ -12,7 +12,7 @@ from typing import Any
 
 from ropelime import adapters
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, key_of, prepare, sdk
+from ropelime.clients.openai import Answer, Call, OnText, complete, key_of, prepare, sdk, server
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt
 from ropelime.explanation import Explanation
@@ -69,6 +69,11 @@ class Closed:
     def __post_init__(self) -> None:
         """Refuse what is wrong before anything is sent."""
         _check(self.timeout, self.retries, self.price)
+
+    def describe(self) -> dict[str, Any]:
+        """Who is asked, and how, as plain data and without a key."""
+        sampling = dict(self.sampling or {})
+        return {"model": self.model, "base_url": server(self.base_url), "sampling": sampling}
 
     def call(self, asked: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""

@@ -145,8 +145,8 @@ def extend(
         given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
         if len(given) == 1:
             given = given * len(explanation.members)
-        found = zip(explanation.members, given, strict=True)
-        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in found])
+        each = zip(explanation.members, given, strict=True)
+        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
     if explanation.span != (0, len(explanation.output)):
         raise InputError("This explains a part of the answer; extend that of the whole answer.")
     config = explanation.config

@@ -148,9 +148,7 @@ def _go_on(one: Run, passes: Passes | None, forgive: Errors) -> None:
         one.order, one.found = None, error
 
 
-def _read(
-    some: Sequence[Run], progress: Callback | None, forgive: Errors
-) -> list[Passes | Exception]:
+def _read(some: Sequence[Run], progress: Callback | None, forgive: Errors) -> list[Passes | Exception]:
     """What studies of one model wait for: packed together, or one by one where that fails."""
     jobs = [one.study.jobs(one.order) for one in some if one.order is not None]
     try:

@@ -8,6 +8,8 @@ from typing import Any
 
 from ropelime.jsonl import Journal, Row, scan
 
+__all__ = ["Row", "Store", "read"]
+
 _KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
 

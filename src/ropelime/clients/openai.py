@@ -96,10 +96,10 @@ def prepare(
     """
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"model must be the name of a model, such as 'gpt-4o-mini', not {model!r}.")
-    server = _server(base_url)
-    if key is None and server == OPENAI:
+    address = server(base_url)
+    if key is None and address == OPENAI:
         raise InputError(
-            f"There is no key for {server}. Set {KEY}, pass api_key=..., or name a server that needs "
+            f"There is no key for {address}. Set {KEY}, pass api_key=..., or name a server that needs "
             "none (base_url=..., --base-url)."
         )
     chosen = dict(sampling or {})
@@ -107,7 +107,7 @@ def prepare(
         if name in chosen:
             why = "is saved with the answer and may hold a key" if name in _SECRET else "is set by ask"
             raise InputError(f"sampling cannot hold {name!r}: it {why}. Take it out.")
-    call = Call(model, messages, server, chosen)
+    call = Call(model, messages, address, chosen)
     try:
         content = call.content
     except (TypeError, ValueError) as error:
@@ -319,7 +319,7 @@ def _words(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _server(base_url: str | None) -> str:
+def server(base_url: str | None) -> str:
     """The server's address; one that holds a password is refused, since addresses are saved."""
     server = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).strip().rstrip("/")
     try:
