@@ -33,8 +33,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-# Kills of the run, of a worker: a few here, the twenty of the issue with ROPELIME_KILLS=20.
-KILLS = int(os.environ.get("ROPELIME_KILLS", "2"))
+# How many workers, and how many runs, are killed: a few here, as many as wanted with ROPELIME_KILLS=20.
+WORKERS, RUNS = (int(os.environ.get("ROPELIME_KILLS", usual)) for usual in ("2", "1"))
 DRIVER = """
 import sys
 from functools import partial
@@ -89,12 +89,12 @@ def test_a_killed_worker_costs_a_retry_and_no_row(cluster: Any, tmp_path: Path) 
 
     def follow(done: int, total: int) -> None:
         workers = [a["pid"] for a in _actors() if a["pid"] not in killed]
-        if workers and len(killed) < KILLS:
+        if workers and len(killed) < WORKERS:
             killed.append(workers[0])
             os.kill(workers[0], signal.SIGKILL)
 
     run(source, target, settings, partial(engine.run, actors=2), together=4, progress=follow)
-    assert len(killed) == KILLS
+    assert len(killed) == WORKERS
     check(target, [f"n{i}" for i in range(200)])
 
 
@@ -127,7 +127,7 @@ def test_killed_runs_lose_nothing(tmp_path: Path) -> None:
     folders = [str(Path(__file__).parent), *sys.path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
     rng = random.Random(2)
-    for _ in range(KILLS - 1):
+    for _ in range(RUNS):
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", DRIVER, str(source), str(target)]
         with subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env) as p:

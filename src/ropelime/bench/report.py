@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ropelime.bench import figures, tables
+from ropelime.bench.scale import page as scale
 from ropelime.bench.speed import page as performance
 from ropelime.bench.store import read
 from ropelime.bench.summary import COMMANDS, Results, Section, load
@@ -57,7 +58,7 @@ _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
 
 
 def write(results: Sequence[Path], docs: Path) -> list[Path]:
-    """Write the page of results and the one of performance, each where files for it are given.
+    """Write the pages of results, of performance and of scale, each where files for it are given.
 
     Args:
         results: Results files of ``ropelime bench``, of experiments at most one for each section.
@@ -68,12 +69,16 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     """
     if not results:
         raise InputError("Name at least one results file of `ropelime bench`.")
-    speed = [path for path in results if read(path)[0].get("bench") == "speed"]
-    others = [path for path in results if path not in speed]
+    kinds = {path: read(path)[0].get("bench") for path in results}
+    speed = [path for path in results if kinds[path] == "speed"]
+    batch = [path for path in results if kinds[path] == "batch"]
+    others = [path for path in results if path not in {*speed, *batch}]
     written = _write_results(others, docs) if others else []
     if speed:
         _folder(docs)
         written += performance.write(speed, docs)
+    if batch:
+        written += scale.write(batch, docs)
     return written
 
 

@@ -23,6 +23,8 @@ examples:
   ropelime bench mmlu --data miscellaneous_test.csv
   ropelime bench speed --data hotpot_dev_distractor_v1.json
   ropelime bench speed --shape qwen3-8b --device cuda
+  ropelime bench batch --memory 10000 --shape tiny
+  ropelime bench batch --device cuda
   ropelime bench report results/*.jsonl --docs docs
 
 A run that was stopped goes on where it was: give the same command again.
@@ -57,8 +59,10 @@ def add(commands: Any) -> None:
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
         kind.set_defaults(run=run)
     _add_speed(kinds)
+    _add_batch(kinds)
     report = kinds.add_parser(
-        "report", help="make docs/results.md and docs/performance.md out of results files"
+        "report",
+        help="make docs/results.md, docs/performance.md and docs/scale.md out of results files",
     )
     report.add_argument("results", nargs="+", type=Path, metavar="FILE")
     report.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
@@ -68,6 +72,10 @@ def add(commands: Any) -> None:
 def _add_common(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--data", type=Path, metavar="FILE", help="the data; the hub's copy if not given")
     kind.add_argument("--limit", type=int, metavar="N", help="examples, of each bucket or in all")
+    _add_model(kind)
+
+
+def _add_model(kind: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--results", type=Path, metavar="FILE", help="results file to write or go on with"
     )
@@ -90,6 +98,82 @@ def _add_speed(kinds: Any) -> None:
     kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
     kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run_speed)
+
+
+def _add_batch(kinds: Any) -> None:
+    help_ = "many short prompts: one call after another, a batch, a batch on Ray"
+    kind = kinds.add_parser("batch", help=help_, description=help_)
+    _add_model(kind)
+    kind.add_argument("--shape", metavar="NAME", help="random weights of this shape")
+    kind.add_argument("--lines", type=int, default=256, metavar="N", help="in a round (default 256)")
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each (default 3)")
+    kind.add_argument("--together", type=int, default=64, metavar="N", help="as in `ropelime batch`")
+    kind.add_argument("--memory", type=int, default=0, metavar="N", help="watch it over so many lines")
+    kind.add_argument(
+        "--actors",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="also on Ray, with so many actors",
+    )
+    kind.set_defaults(run=run_batch, data=None)
+
+
+def run_batch(options: argparse.Namespace) -> None:
+    """Measure batches."""
+    from tempfile import TemporaryDirectory
+
+    from ropelime.batch.ray import installed
+    from ropelime.bench.scale.measure import measure
+    from ropelime.surrogate import load_surrogate
+    from ropelime.surrogate.local import LocalSurrogate
+
+    _check(options, "lines", "rounds", "together")
+    if options.actors:
+        installed()
+    say = None if options.quiet else note
+    with TemporaryDirectory(prefix="ropelime-shape-") as folder:
+        name = options.surrogate
+        if options.shape:
+            name = str(_saved_shape(options.shape, Path(folder), options.seed))
+        surrogate = load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
+        assert isinstance(surrogate, LocalSurrogate)
+        what = f"batch-{surrogate.device.type}-{Path(name).name.lower()}"
+        results = _results(options, what)
+        with reporting(_progress(options, what), what) as report:
+            measure(
+                surrogate,
+                results,
+                lines=options.lines,
+                rounds=options.rounds,
+                together=options.together,
+                command=_command(options),
+                device=options.device,
+                dtype=options.dtype,
+                memory=options.memory,
+                actors=tuple(options.actors),
+                seed=options.seed,
+                progress=report,
+            )
+    if not options.quiet:
+        print(f"Written to {results}")
+
+
+def _saved_shape(shape: str, folder: Path, seed: int) -> Path:
+    """A model with random weights that other processes can load too; it reads as the embedded does."""
+    from ropelime.surrogate import load_surrogate
+    from ropelime.surrogate.local import LocalSurrogate
+    from ropelime.surrogate.shapes import random_surrogate
+
+    embedded = load_surrogate("smollm2", device="cpu", dtype="float32")
+    assert isinstance(embedded, LocalSurrogate)
+    made = random_surrogate(
+        shape, device="cpu", dtype="float32", seed=seed, tokenizer=embedded.tokenizer
+    )
+    made.model.save_pretrained(folder / shape)
+    made.tokenizer.save_pretrained(folder / shape)
+    return folder / shape
 
 
 def run_speed(options: argparse.Namespace) -> None:
@@ -229,17 +313,19 @@ def _command(options: argparse.Namespace) -> str:
     """The command as it can be given again anywhere: local paths by their names only."""
     words = ["ropelime", "bench", options.bench]
     names = ["context", "limit", "surrogate", "device", "dtype", "seed", "generator", "base_url"]
-    names += ["rounds", "shape"]
+    names += ["rounds", "shape", "lines", "together", "memory"]
     switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
-    if getattr(options, "shape", None) and "scaling" not in switches:
+    if options.bench == "speed" and options.shape and "scaling" not in switches:
         names += ["features", "feature_tokens"]
-    usual = {("surrogate", "smollm2"), ("seed", 0), ("rounds", 3)}
+    usual = {("surrogate", "smollm2"), ("seed", 0), ("rounds", 3), ("together", 64), ("memory", 0)}
     for name in names:
         value = getattr(options, name, None)
         if value is not None and (name, value) not in usual:
             local = name == "surrogate" and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
     words += [f"--{name}" for name in switches]
+    if getattr(options, "actors", None):
+        words += ["--actors", *map(str, options.actors)]
     if options.data:
         words += ["--data", options.data.name]
     return shlex.join(words)

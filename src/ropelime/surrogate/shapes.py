@@ -55,7 +55,13 @@ SHAPES = {
 
 
 def random_surrogate(
-    name: str, *, device: str, dtype: str, window: int = 65_536, seed: int = 0
+    name: str,
+    *,
+    device: str,
+    dtype: str,
+    window: int = 65_536,
+    seed: int = 0,
+    tokenizer: Any = None,
 ) -> LocalSurrogate:
     """A model of a known shape with random weights, made on the device itself.
 
@@ -65,6 +71,7 @@ def random_surrogate(
         dtype: Its dtype.
         window: The most tokens that it reads.
         seed: Seed of the weights.
+        tokenizer: Whose tokens it knows, for prompts that are texts; one for nothing if not given.
     """
     import transformers
 
@@ -72,7 +79,7 @@ def random_surrogate(
         raise unknown("shape", name, SHAPES)
     shape = SHAPES[name]
     config = getattr(transformers, shape.config)(
-        vocab_size=shape.vocabulary,
+        vocab_size=len(tokenizer) if tokenizer else shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -88,7 +95,7 @@ def random_surrogate(
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.config.name_or_path = f"{name}, random weights"
-    return LocalSurrogate(model, _tokenizer(), name=f"{name}, random weights")
+    return LocalSurrogate(model, tokenizer or _tokenizer(), name=f"{name}, random weights")
 
 
 def random_scorer(
