@@ -78,7 +78,7 @@ def test_the_command_measures_and_goes_on(tmp_path: Path) -> None:
     assert main([*command, "--results", str(path)]) == 0
     header, rows = read(path)
     assert header["command"].startswith("ropelime bench batch --device cpu")
-    assert header["surrogate"]["name"] == "tiny"
+    assert header["surrogate"]["name"] == "tiny, random weights"
     assert [row["example"] for row in rows] == ["speed", "memory, 12 lines"]
     assert rows[0]["weights apart"] < 1e-4
     assert rows[1]["resident"][-1][0] == 12

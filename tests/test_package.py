@@ -116,7 +116,7 @@ def test_only_surrogates_import_torch(file: Path) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai"}
+    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai", "ray"}
     code = f"import sys, ropelime; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

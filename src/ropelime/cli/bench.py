@@ -126,20 +126,14 @@ def run_batch(options: argparse.Namespace) -> None:
 
     from ropelime.batch.ray import installed
     from ropelime.bench.scale.measure import measure
-    from ropelime.surrogate import load_surrogate
-    from ropelime.surrogate.local import LocalSurrogate
 
     _check(options, "lines", "rounds", "together")
     if options.actors:
         installed()
-    say = None if options.quiet else note
     with TemporaryDirectory(prefix="ropelime-shape-") as folder:
-        name = options.surrogate
-        if options.shape:
-            name = str(_saved_shape(options.shape, Path(folder), options.seed))
-        surrogate = load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
-        assert isinstance(surrogate, LocalSurrogate)
-        what = f"batch-{surrogate.device.type}-{Path(name).name.lower()}"
+        surrogate = _batch_surrogate(options, Path(folder))
+        name = options.shape or Path(surrogate.name).name.lower()
+        what = f"batch-{surrogate.device.type}-{name}"
         results = _results(options, what)
         with reporting(_progress(options, what), what) as report:
             measure(
@@ -160,20 +154,31 @@ def run_batch(options: argparse.Namespace) -> None:
         print(f"Written to {results}")
 
 
-def _saved_shape(shape: str, folder: Path, seed: int) -> Path:
-    """A model with random weights that other processes can load too; it reads as the embedded does."""
-    from ropelime.surrogate import load_surrogate
+def _batch_surrogate(options: argparse.Namespace, folder: Path) -> LocalSurrogate:
+    """The model, or random weights behind the embedded one's tokenizer; saved where actors load it."""
+    from ropelime.surrogate import best_device, best_dtype, check_device, load_surrogate
     from ropelime.surrogate.local import LocalSurrogate
     from ropelime.surrogate.shapes import random_surrogate
 
-    embedded = load_surrogate("smollm2", device="cpu", dtype="float32")
-    assert isinstance(embedded, LocalSurrogate)
-    made = random_surrogate(
-        shape, device="cpu", dtype="float32", seed=seed, tokenizer=embedded.tokenizer
-    )
-    made.model.save_pretrained(folder / shape)
-    made.tokenizer.save_pretrained(folder / shape)
-    return folder / shape
+    name = options.surrogate
+    if options.shape:
+        device = options.device or best_device()
+        check_device(device)
+        dtype = options.dtype or best_dtype(device)
+        embedded = load_surrogate("smollm2", device="cpu", dtype="float32")
+        assert isinstance(embedded, LocalSurrogate)
+        made = random_surrogate(
+            options.shape, device=device, dtype=dtype, seed=options.seed, tokenizer=embedded.tokenizer
+        )
+        if not options.actors:
+            return made
+        name = str(folder / made.name)
+        made.model.save_pretrained(name)
+        made.tokenizer.save_pretrained(name)
+    say = None if options.quiet else note
+    loaded = load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
+    assert isinstance(loaded, LocalSurrogate)
+    return loaded
 
 
 def run_speed(options: argparse.Namespace) -> None:

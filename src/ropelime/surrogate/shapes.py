@@ -71,7 +71,7 @@ def random_surrogate(
         dtype: Its dtype.
         window: The most tokens that it reads.
         seed: Seed of the weights.
-        tokenizer: Whose tokens it knows, for prompts that are texts; one for nothing if not given.
+        tokenizer: One whose tokens it shall know, for prompts that are texts; none if not given.
     """
     import transformers
 
@@ -79,7 +79,7 @@ def random_surrogate(
         raise unknown("shape", name, SHAPES)
     shape = SHAPES[name]
     config = getattr(transformers, shape.config)(
-        vocab_size=len(tokenizer) if tokenizer else shape.vocabulary,
+        vocab_size=max(shape.vocabulary, len(tokenizer) if tokenizer else 0),
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
