@@ -14,6 +14,8 @@ from ropelime.strategies import unknown
 
 Row = dict[str, Any]
 
+_AS_IT_IS = getattr(os, "O_BINARY", 0)  # or Windows writes other ends of lines than it was given
+
 
 def parse(line: str | bytes, known: Collection[str]) -> Row:
     """The object that a line holds, with no keys but the known ones.
@@ -115,7 +117,7 @@ class Journal:
     def _write(self, data: bytes, how: int) -> None:
         size = None
         try:
-            handle = os.open(self.path, os.O_WRONLY | how, 0o666)
+            handle = os.open(self.path, os.O_WRONLY | _AS_IT_IS | how, 0o666)
             try:
                 size = os.lseek(handle, 0, os.SEEK_END)
                 left = memoryview(data)

@@ -100,7 +100,7 @@ class Plan:
 def digest(name: str | int) -> int:
     """Eight bytes that stand for an id: all the ids of a large file fit into memory like this."""
     text = json.dumps(name).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 def fingerprint(path: Path) -> str:

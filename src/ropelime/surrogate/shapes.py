@@ -94,6 +94,11 @@ def random_surrogate(
     torch.manual_seed(seed)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    if tokenizer:  # larger than the usual start, so that what is read matters for what is said
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.ndim > 1:
+                    weight.normal_(0.0, 1.5 * weight.shape[-1] ** -0.5)
     model.config.name_or_path = f"{name}, random weights"
     return LocalSurrogate(model, tokenizer or _tokenizer(), name=f"{name}, random weights")
 
