@@ -46,13 +46,14 @@ def test_the_sum_for_a_million(tmp_path: Path) -> None:
 def test_without_an_h200_the_page_says_how_to_measure_one(tmp_path: Path) -> None:
     (tmp_path / "scale.md").write_text(PAGE.read_text())
     ray = {"lines": 100, "actors": 1, "start": [5.0], "a second": [8.0]}
+    ray["local a second"] = [10.0]
     memory = {"lines": 1000, "resident": [[0, 1 << 20], [100, 3 << 20], [1000, 4 << 20]]}
     path = results(tmp_path / "c.jsonl", batch=10.0, ray_1=ray, memory_1=memory)
     page.write([path], tmp_path)
     text = (tmp_path / "scale.md").read_text()
     assert "No figures of an H200 were given. This makes them: `ropelime bench batch" in text
     assert "Nowhere 3 times." in text
-    assert "| 1 | 8.00 | 0.80 | +25.0 ms | 5 s |" in text
+    assert "| 1 | 10.00 | 8.00 | 0.80 | +25.0 ms | 5 s |" in text
     assert "1,000 lines: 3 MiB after a tenth of them, 4 MiB after all" in text
 
 

@@ -205,5 +205,7 @@ def _share(there: dict[str, float], actors: int | None, gpus: float | None) -> S
             f"{count} actors with {each:g} GPUs each need {count * each:g}, and the cluster has "
             f"{all_gpus:g}. Choose fewer --actors, or less --gpus-per-actor."
         )
-    cpus = 1 if each else max(1, int(all_cpus // count))
+    if count > all_cpus:  # Ray would wait for more without a word
+        raise InputError(f"{count} actors need a CPU each, and the cluster has {all_cpus:g}.")
+    cpus = 1 if each else int(all_cpus // count)
     return Share(count, cpus, each)

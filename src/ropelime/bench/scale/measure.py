@@ -171,12 +171,16 @@ class _Bench:
         return {"lines": lines, "seconds": round(time.perf_counter() - start, 2), "resident": seen}
 
     def ray(self, actors: int, rounds: int) -> Row:
-        """A batch on a Ray cluster of this machine, the start of cluster and models apart."""
+        """A batch in this process and on a Ray cluster of this machine, in turns; their start apart."""
         from ropelime.batch import ray
 
         starts: list[float] = []
         rates: list[float] = []
+        ours: list[float] = []
         for _ in range(rounds):
+            begin = time.perf_counter()
+            self._batch(self._lines, self._one_process)
+            ours.append(len(self._lines) / (time.perf_counter() - begin))
             at: list[tuple[float, int]] = []
             begin = time.perf_counter()
             self._batch(
@@ -193,6 +197,7 @@ class _Bench:
             "actors": actors,
             "start": [round(s, 3) for s in starts],
             "a second": [round(rate, 4) for rate in rates],
+            "local a second": [round(rate, 4) for rate in ours],
         }
 
     def _one_by_one(self, lines: list[Row]) -> list[Explanation]:

@@ -94,18 +94,16 @@ def _speed(runs: Sequence[_Run]) -> str:
 def _ray(runs: Sequence[_Run]) -> list[str]:
     rows = []
     for run in runs:
-        batch = run.rate("batch")
         for row in run.some(RAY):
-            if batch is None:
-                continue
-            rate = statistics.median(row["a second"])
+            rate, batch = (statistics.median(row[key]) for key in ("a second", "local a second"))
             over = f"{1000 * (1 / rate - 1 / batch):+.1f} ms" if row["actors"] == 1 else ""
             start = f"{statistics.median(row['start']):.0f} s"
-            rows.append([run.model, run.machine, str(row["actors"]), f"{rate:.2f}"])
+            rows.append([run.model, run.machine, str(row["actors"]), f"{batch:.2f}", f"{rate:.2f}"])
             rows[-1] += [f"{rate / batch:.2f}", over, start]
     if not rows:
         return []
-    head = ["model", "machine", "actors", "a second", "times the local engine", "more for a line"]
+    head = ["model", "machine", "actors", "local engine, a second", "Ray, a second", "times"]
+    head += ["more for a line"]
     return ["### On Ray", markdown([*head, "until all work"], rows)]
 
 
