@@ -21,6 +21,7 @@ ORDER = [
     ["_version"],
     ["errors"],
     ["strategies", "budget"],
+    ["jsonl"],
     ["prompt"],
     ["segment"],
     ["features"],
@@ -46,9 +47,11 @@ MAY_IMPORT = {
         *("surrogate", "clients", "errors", "strategies", "prompt", "features", "passes", "rope"),
     },
     "study": METHOD | {"surrogate"},
-    "explain": METHOD | {"adapters", "progress", "study", "surrogate"},
+    "together": METHOD | {"progress", "study", "surrogate"},
+    "explain": METHOD | {"adapters", "progress", "study", "surrogate", "together"},
     "clients": {"clients", "errors", "prompt"},
     "ask": METHOD | {"adapters", "clients", "explain", "progress", "study", "surrogate"},
+    "batch": METHOD | {"ask", "batch", "explain", "progress", "study", "surrogate", "together"},
     "views": {"views", "errors", "explanation", "checks"},
     "web": METHOD | {"web", "example", "progress", "surrogate", "study", "explain", "views"},
 }
@@ -115,7 +118,7 @@ def test_only_surrogates_import_torch(file: Path) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai"}
+    heavy = {"torch", "sklearn", "transformers", "scipy", "matplotlib", "rich", "openai", "ray"}
     code = f"import sys, ropelime; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -14,6 +14,7 @@ import pytest
 
 import ropelime
 from ropelime import ModelError, example
+from ropelime.batch.store import rows
 from ropelime.cli import main
 from ropelime.surrogate import models
 from servers import Proxy, busy, cut, cut_after, raw, slow, transformers_serve
@@ -169,3 +170,40 @@ def test_the_command_against_a_real_server(
     assert "the 5 largest shares" in out
     assert len(proxy.seen) == 2
     assert SECRET not in out + err
+
+
+def test_a_batch_against_a_real_server(proxy: Proxy, model: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    facts = "Kessel lies on the river Dray. The town is famous for its blue pottery."
+    questions: list[dict[str, Any]] = [
+        {"context": [facts, "Lind has a shop."], "question": "What is Kessel famous for?"},
+        {"prompt": f"{facts} Which river is it?"},
+        {"messages": [{"role": "user", "content": f"{facts} Is it a town?"}]},
+        {"prompt": "Too short"},
+        {"id": "given", "prompt": f"{facts} Where?", "output": "On the Dray."},
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in questions))
+    proxy.faults = [busy(429), cut]
+    how = ["--model", model, "--base-url", proxy.url, "--sampling", "temperature=0", "max_tokens=8"]
+    command = ["batch", str(source), str(target), *how, "--surrogate", model, "--concurrency", "2"]
+    command += ["--sampler", "leave-one-out", "--quiet"]
+    assert main(command) == 0
+    found = {row["id"]: row for row in rows(target)}
+    assert len(found) == 5
+    assert len(proxy.seen) == 5, "three questions, and two of them again"
+    for name in ("line 1", "line 2", "line 3"):
+        row = found[name]
+        assert row["error"] is None
+        assert row["answer"]["finish_reason"] in ("stop", "length")
+        assert row["output"]
+        assert sum(f["score"] for f in row["features"]) == pytest.approx(1, abs=1e-4)
+    assert sum(found[f"line {n}"]["answer"]["retries"] for n in (1, 2, 3)) == 2
+    assert "at least two" in found["line 4"]["error"]
+    assert "answer" not in found["given"]
+    target.unlink()
+    assert main(command) == 0
+    assert len(proxy.seen) == 5, "nothing is paid twice"
+    assert {row["id"]: row["output"] for row in rows(target) if not row["error"]} == {
+        name: row["output"] for name, row in found.items() if not row["error"]
+    }
+    assert SECRET not in target.read_text()

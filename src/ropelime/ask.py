@@ -6,11 +6,13 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ropelime import adapters
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, prepare
+from ropelime.clients.openai import Answer, Call, OnText, complete, prepare, server
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt
@@ -26,6 +28,82 @@ _CUT = {
     "length": "The answer was cut off at the longest that was allowed.",
     "content_filter": "The answer was cut off by the server's filter.",
 }
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a closed model said.
+
+    Attributes:
+        text: The answer.
+        record: By whom it was given, how, and at what cost.
+        note: What the reader should know about it; empty where nothing is.
+    """
+
+    text: str
+    record: dict[str, Any]
+    note: str = ""
+
+    def into(self, e: Explanation) -> Explanation:
+        """The explanation of the answer with what is known about it."""
+        notes = filter(None, [self.note])
+        return dataclasses.replace(
+            e,
+            config={**e.config, "answer": self.record},
+            diagnostics=dataclasses.replace(e.diagnostics, notes=(*e.diagnostics.notes, *notes)),
+        )
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A closed model and how it is asked; see :func:`ask` for what each option means."""
+
+    model: str
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    sampling: Mapping[str, Any] | None = None
+    price: tuple[float, float] | None = None
+    timeout: float = 120.0
+    retries: int = 2
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is wrong before anything is sent."""
+        _check(self.timeout, self.retries, self.price)
+
+    def describe(self) -> dict[str, Any]:
+        """Who is asked, and how, as plain data and without a key."""
+        sampling = dict(self.sampling or {})
+        return {"model": self.model, "base_url": server(self.base_url), "sampling": sampling}
+
+    def call(self, asked: Prompt, messages: Any = None) -> Call:
+        """What will be sent for a prompt."""
+        sent = adapters.messages(messages) or [{"role": "user", "content": asked.text}]
+        key = key_of(self.api_key)
+        return prepare(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
+
+    def known(self, call: Call) -> Said | None:
+        """The answer, if the same was asked before."""
+        answer = Cache(_folder()).get(call) if self.cache else None
+        return None if answer is None else self._said(call, answer, cached=True)
+
+    def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> Said:
+        """Ask, once, and keep the answer."""
+        answer = complete(
+            call,
+            key=key_of(self.api_key),
+            timeout=self.timeout,
+            retries=self.retries,
+            stream=stream,
+            on_text=on_text,
+        )
+        if self.cache:
+            _keep(Cache(_folder()), call, answer)
+        return self._said(call, answer, cached=False)
+
+    def _said(self, call: Call, answer: Answer, *, cached: bool) -> Said:
+        record = _record(call, answer, self.price, cached=cached)
+        return Said(answer.text, record, _CUT.get(answer.finish_reason, ""))
 
 
 def ask(
@@ -78,15 +156,10 @@ def ask(
     chosen = inspect.signature(explain).bind(**options)  # refuses names that explain does not know
     chosen.apply_defaults()
     asked = _prompt(question, context, messages)
-    _check(timeout, retries, price)
-    key = key_of(api_key)
-    sent = adapters.messages(messages) or [{"role": "user", "content": asked.text}]
-    call = prepare(model, sent, base_url=base_url, sampling=sampling, key=key)
-
-    kept = Cache(cache_folder() / "answers") if cache else None
-    answer = kept.get(call) if kept else None
-    cached = answer is not None
-    if not cached:
+    closed = Closed(model, base_url, api_key, sampling, price, timeout, retries, cache)
+    call = closed.call(asked, messages)
+    said = closed.known(call)
+    if said is None:
         sdk()
 
     # What can be refused is refused before anything is paid: names, features, the surrogate's window.
@@ -98,36 +171,23 @@ def ask(
     for reader in models:
         reader.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
 
-    if answer is None:
-        answer = complete(
-            call,
-            key=key,
-            timeout=timeout,
-            retries=retries,
-            stream=on_text is not None if stream is None else stream,
-            on_text=on_text,
-        )
-        _keep(kept, call, answer)
+    if said is None:
+        streamed = on_text is not None if stream is None else stream
+        said = closed.answer(call, stream=streamed, on_text=on_text)
     elif on_text is not None:
-        on_text(answer.text)
-    record = _record(call, answer, price, cached=cached)
+        on_text(said.text)
     if on_answer is not None:
-        on_answer(record)
+        on_answer(said.record)
 
     given: dict[str, Any] = {"prompt": question if asked.kind == "prompt" else None}
     given |= {"context": context, "question": question} if asked.kind == "context" else {}
     e = explain(
         **given,
         messages=messages,
-        output=answer.text,
+        output=said.text,
         **options | {"surrogate": models if len(models) > 1 else models[0]},
     )
-    notes = filter(None, [_CUT.get(answer.finish_reason)])
-    return dataclasses.replace(
-        e,
-        config={**e.config, "answer": record},
-        diagnostics=dataclasses.replace(e.diagnostics, notes=(*e.diagnostics.notes, *notes)),
-    )
+    return said.into(e)
 
 
 def _prompt(question: Any, context: Any, messages: Any) -> Prompt:
@@ -158,9 +218,11 @@ def _check(timeout: float, retries: int, price: Any) -> None:
         )
 
 
-def _keep(kept: Cache | None, call: Call, answer: Answer) -> None:
-    if kept is None:
-        return
+def _folder() -> Path:
+    return cache_folder() / "answers"
+
+
+def _keep(kept: Cache, call: Call, answer: Answer) -> None:
     try:
         kept.put(call, answer)
     except OSError as error:  # the answer is there and paid for: it is explained all the same

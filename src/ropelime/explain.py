@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropelime import adapters
+from ropelime import adapters, together
 from ropelime import prompt as prompts
 from ropelime.attribution import Recipe
 from ropelime.errors import InputError
 from ropelime.explanation import Explanation
 from ropelime.kernels import Kernel
 from ropelime.panel import combine
-from ropelime.passes import Passes
-from ropelime.plan import Order
-from ropelime.progress import Callback, Option, note, reporting
+from ropelime.progress import Option, note, reporting
 from ropelime.prompt import Prompt, Span
 from ropelime.regression import Regressor
 from ropelime.samplers import Sampler
 from ropelime.study import Choices, Study, check_suits
-from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates, score_all
+from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates
 from ropelime.targets import Target
 
 _READING = "Reading masked prompts"
@@ -106,27 +104,28 @@ def explain(
     if instead_of is not None:
         prompts.check_text("instead_of", instead_of)
     choices = Choices(  # what is wrong is refused before a model is loaded
-        features,
-        sampler,
-        target,
-        kernel,
-        regressor,
-        removal,
-        readings,
-        budget,
-        seed,
-        preset,
-        interactions,
-        instead_of,
+        features=features,
+        sampler=sampler,
+        target=target,
+        kernel=kernel,
+        regressor=regressor,
+        removal=removal,
+        readings=readings,
+        budget=budget,
+        seed=seed,
+        preset=preset,
+        interactions=interactions,
+        instead_of=instead_of,
     )
-    second = None if also is None else dataclasses.replace(choices, preset=also)
+    if also is not None:
+        dataclasses.replace(choices, preset=also)
     say = None if progress is False else note
     models = resolve_surrogates(surrogate, say=say)
     check_suits(models, choices, also)
+    task = together.Task(asked, answer, choices, also)
     with reporting(progress, _READING) as report:
-        found = _explained(asked, answer, models, choices, report)
-        if second is not None:
-            found = dataclasses.replace(found, also=_explained(asked, answer, models, second, report))
+        (found,) = together.explained([task], models, progress=report)
+    assert isinstance(found, Explanation)
     return found
 
 
@@ -147,8 +146,8 @@ def extend(
         given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
         if len(given) == 1:
             given = given * len(explanation.members)
-        found = zip(explanation.members, given, strict=True)
-        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in found])
+        each = zip(explanation.members, given, strict=True)
+        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
     if explanation.span != (0, len(explanation.output)):
         raise InputError("This explains a part of the answer; extend that of the whole answer.")
     config = explanation.config
@@ -163,48 +162,22 @@ def extend(
     recipe = explanation.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
     spans = tuple((feature.start, feature.end) for feature in explanation.features)
     choices = Choices(
-        spans if config["features"] == "spans" else config["features"],
-        config["sampler"],
-        recipe.target,
-        recipe.kernel,
-        recipe.regressor,
-        config["removal"],
-        config["readings"],
-        "auto",
-        config["seed"],
-        config["preset"],
+        features=spans if config["features"] == "spans" else config["features"],
+        sampler=config["sampler"],
+        target=recipe.target,
+        kernel=recipe.kernel,
+        regressor=recipe.regressor,
+        removal=config["removal"],
+        readings=config["readings"],
+        seed=config["seed"],
+        preset=config["preset"],
         instead_of=config["instead_of"],
     )
     with reporting(progress, _READING) as report:
         study = Study(explanation.prompt, explanation.output, model, choices)
-        return _run(study, study.steps(explanation, more), report)
-
-
-def _explained(
-    prompt: Prompt,
-    answer: str,
-    models: Sequence[Surrogate],
-    choices: Choices,
-    progress: Callback | None,
-) -> Explanation:
-    """By each of the models, and joined where there are several."""
-    studies = [Study(prompt, answer, model, choices) for model in models]
-    found = [_run(study, study.steps(), progress) for study in studies]
-    return found[0] if len(found) == 1 else combine(found)
-
-
-def _run(
-    study: Study, steps: Generator[Order, Passes, Explanation], progress: Callback | None
-) -> Explanation:
-    """Read what a study asks for until it has its explanation."""
-    order = next(steps)
-    while True:
-        read = score_all(study.jobs(order), progress=progress)
-        try:
-            order = steps.send(study.joined(read))
-        except StopIteration as stop:
-            explanation: Explanation = stop.value
-            return explanation
+        (found,) = together.run([(study, study.steps(explanation, more))], progress=report)
+    assert isinstance(found, Explanation)
+    return found
 
 
 def _from_response(

@@ -39,7 +39,7 @@ class Passes:
             where the surrogate gives only the probabilities of the output.
         distances: (N,) mover's distance for each rotary space that was read; NaN where nothing is kept.
         tokens: (N,) length of each masked prompt with the output, of a cheap reading what it ran.
-        scored: Tokens that the surrogate really ran, after shared work was done once.
+        scored: Tokens that the surrogate ran, after work that the masks share was done once.
         seconds: Time that this took.
         note: What the reader of the result should know about the reading; empty where nothing is.
         exact: (N,) which readings ran the whole masked prompt; all of them if not given.

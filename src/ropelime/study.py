@@ -34,10 +34,9 @@ _QUESTION = (
 _INSTEAD = "Weights say what speaks for this answer and against {!r}: negative ones speak for that one."
 READINGS = ("exact", "cheap")
 _CONTRAST = "contrast"
-_STRATEGIES = ("sampler", "target", "kernel", "regressor")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choices:
     """How to explain, whatever the prompt: the options of :func:`ropelime.explain`."""
 
@@ -154,7 +153,7 @@ class Study:
         first = Job(self.scorer, masks, self.recipe.target.needs_kl, spaces, order.cheap, self.asks)
         if self.other is None:
             return [first]
-        return [first, Job(self.other, masks, cheap=order.cheap)]
+        return [first, Job(self.other, masks, cheap=order.cheap, beside=True)]
 
     @staticmethod
     def joined(read: Sequence[Passes]) -> Passes:

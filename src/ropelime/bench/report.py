@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ropelime.bench import figures, tables
 from ropelime.bench.budgets import page as budgets
+from ropelime.bench.scale import page as scale
 from ropelime.bench.speed import page as performance
 from ropelime.bench.store import read
 from ropelime.bench.summary import COMMANDS, Results, Section, load
@@ -54,6 +55,7 @@ _TABLES: dict[str, Callable[[Results], list[str]]] = {
 _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "speed": performance.write,
     "budget": budgets.write,
+    "batch": scale.write,
 }
 _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
     ("hotpotqa", "gold"): figures.hotpotqa,
@@ -63,7 +65,7 @@ _FIGURES: dict[Section, Callable[[Results, Path], list[Path]]] = {
 
 
 def write(results: Sequence[Path], docs: Path) -> list[Path]:
-    """Write the page of results and the one of performance, each where files for it are given.
+    """Write the pages of results, of performance and of scale, each where files for it are given.
 
     Args:
         results: Results files of ``ropelime bench``, of experiments at most one for each section.

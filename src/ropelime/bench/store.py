@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropelime.errors import InputError
+from ropelime.jsonl import Journal, Row, scan
 
-Row = dict[str, Any]
+__all__ = ["Row", "Store", "read"]
 
-_START = b'{"ropelime-results"'
+_KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
 
 
@@ -33,76 +31,24 @@ class Store:
             methods: The methods that every example has a line for.
         """
         self.path = path
-        self.done: set[str] = set()
-        header = {"ropelime-results": 1, **settings, "methods": list(methods)}
-        if path.is_dir():
-            raise InputError(f"{path} is a folder. Name a file to write results into.")
-        if not path.parent.is_dir():
-            raise InputError(f"There is no folder {path.parent} to write results into.")
-        came = path.read_bytes() if path.exists() else b""
-        if b"\n" in came:
-            self._resume(header)
-            return
-        if came:  # killed while its very first line was written
-            if came[: len(_START)] != _START[: len(came)]:
-                raise InputError(f"{path} is no results file of ropelime. Name another file.")
-            path.unlink()
-        self._append([header])
+        header = {_KIND: 1, **settings, "methods": list(methods)}
+        self._journal = Journal(path, header, what=_WHAT, aside=_ASIDE)
+        entries = list(self._journal.scan())
+        per_example: dict[str, int] = {}
+        for row, _ in entries[1:]:
+            per_example[row["example"]] = per_example.get(row["example"], 0) + 1
+        while len(entries) > 1 and per_example[entries[-1][0]["example"]] < len(methods):
+            entries.pop()
+        self.done: set[str] = {row["example"] for row, _ in entries[1:]}
+        self._journal.cut(entries[-1][1])
 
     def add(self, example: str, rows: Sequence[Row]) -> None:
         """Write the lines of one example."""
-        self._append(rows)
+        self._journal.append(rows)
         self.done.add(example)
-
-    def _append(self, rows: Sequence[Row]) -> None:
-        text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        with self.path.open("ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _resume(self, header: Row) -> None:
-        came, rows, ends = _lines(self.path)
-        asked = json.loads(json.dumps(header))
-        if keys := sorted(k for k in {*came, *asked} - _ASIDE if came.get(k) != asked.get(k)):
-            raise InputError(
-                f"{self.path} was written with other settings ({', '.join(keys)}). Results are not "
-                "mixed: name another file, or delete this one."
-            )
-        per_example: dict[str, int] = {}
-        for row in rows:
-            per_example[row["example"]] = per_example.get(row["example"], 0) + 1
-        whole = len(rows)
-        while whole and per_example[rows[whole - 1]["example"]] < len(header["methods"]):
-            whole -= 1
-        self.done = {row["example"] for row in rows[:whole]}
-        with self.path.open("r+b") as file:
-            file.truncate(ends[whole])
 
 
 def read(path: Path) -> tuple[Row, list[Row]]:
     """The header and the rows of a results file; a line that was cut off is left out."""
-    header, rows, _ = _lines(path)
+    header, *rows = (row for row, _ in scan(path, _KIND, _WHAT))
     return header, rows
-
-
-def _lines(path: Path) -> tuple[Row, list[Row], list[int]]:
-    """Header, rows, and where each ends: ``ends[i]`` is the size of the file with i rows."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    entries: list[Row] = []
-    ends: list[int] = []
-    at = 0
-    while (stop := data.find(b"\n", at)) >= 0:
-        try:
-            entries.append(json.loads(data[at:stop]))
-        except ValueError:
-            break
-        at = stop + 1
-        ends.append(at)
-    first = entries[0] if entries else None
-    if not isinstance(first, dict) or first.get("ropelime-results") != 1:
-        raise InputError(f"{path} is no results file of ropelime. Name another file.")
-    return first, entries[1:], ends

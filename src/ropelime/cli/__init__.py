@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import ask, bench, check, demo, explain, models, serve
+from ropelime.cli import ask, batch, bench, check, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -21,6 +21,7 @@ examples:
   ropelime serve
   ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
   ropelime ask "Who?" --context a.txt b.txt --model gpt-4o-mini
+  ropelime batch answers.jsonl why.jsonl
   ropelime check answers.jsonl --junit report.xml
 """
 
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, check, demo, models, serve, bench):
+    for command in (explain, ask, batch, check, demo, models, serve, bench):
         command.add(commands)
     return top
 

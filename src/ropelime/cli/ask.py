@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
-from ropelime.cli.shared import add_method, add_output, chunks, emit, messages, method
-from ropelime.errors import InputError
+from ropelime.cli.shared import (
+    add_closed,
+    add_method,
+    add_output,
+    chunks,
+    closed,
+    emit,
+    messages,
+    method,
+)
 from ropelime.progress import note
 
 _EPILOG = """\
@@ -37,27 +44,8 @@ def add(commands: Any) -> None:
     parser.add_argument("question", nargs="?", help="what to ask, about the context if there is one")
     parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
     parser.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list, instead")
-    group = parser.add_argument_group("the closed model")
-    group.add_argument("--model", required=True, help="its name at the server, such as gpt-4o-mini")
-    group.add_argument(
-        "--base-url", metavar="URL", help="any server that speaks the Chat Completions API"
-    )
-    group.add_argument(
-        "--sampling", nargs="+", default=[], metavar="NAME=VALUE",
-        help="other arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
-    )  # fmt: skip
-    group.add_argument(
-        "--timeout", type=float, default=120.0, metavar="S",
-        help="seconds without a sign of the server (default 120)",
-    )  # fmt: skip
-    group.add_argument(
-        "--retries", type=int, default=2, metavar="N",
-        help="how often to ask again when it is busy, fails or cannot be reached (default 2)",
-    )  # fmt: skip
-    group.add_argument("--price-in", type=float, metavar="P", help="of a million tokens of the prompt")
-    group.add_argument("--price-out", type=float, metavar="P", help="of a million tokens of the answer")
-    group.add_argument("--no-cache", action="store_true", help="ask anew, and do not keep the answer")
-    group.add_argument("--no-stream", action="store_true", help="take the answer at once")
+    add_closed(parser, required=True)
+    parser.add_argument("--no-stream", action="store_true", help="take the answer at once")
     add_method(parser)
     add_output(parser)
     parser.set_defaults(run=run)
@@ -67,19 +55,11 @@ def run(options: argparse.Namespace) -> None:
     """Ask, explain, show, write."""
     from ropelime.ask import ask
 
-    if (options.price_in is None) != (options.price_out is None):
-        raise InputError("--price-in and --price-out go together.")
     explanation = ask(
         options.question,
-        model=options.model,
         context=chunks(options.context),
         messages=messages(options.messages),
-        base_url=options.base_url,
-        sampling=_sampling(options.sampling),
-        price=None if options.price_in is None else (options.price_in, options.price_out),
-        timeout=options.timeout,
-        retries=options.retries,
-        cache=not options.no_cache,
+        **closed(options),
         stream=not options.no_stream and not options.quiet,
         on_text=None if options.quiet else _show,
         on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {worded(answer)}"),
@@ -111,16 +91,3 @@ def worded(answer: dict[str, Any]) -> str:
     if answer["cost"] is not None:
         words.append(f"cost {answer['cost']:.6f}")
     return " · ".join(words)
-
-
-def _sampling(pairs: list[str]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise InputError(f"--sampling takes NAME=VALUE, such as temperature=0, not {pair!r}.")
-        try:
-            chosen[name] = json.loads(value)
-        except ValueError:
-            chosen[name] = value
-    return chosen

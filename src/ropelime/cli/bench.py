@@ -24,6 +24,8 @@ examples:
   ropelime bench budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
   ropelime bench speed --data hotpot_dev_distractor_v1.json
   ropelime bench speed --shape qwen3-8b --device cuda
+  ropelime bench batch --memory 10000 --shape tiny
+  ropelime bench batch --device cuda
   ropelime bench report results/*.jsonl --docs docs
 
 A run that was stopped goes on where it was: give the same command again.
@@ -68,8 +70,10 @@ def add(commands: Any) -> None:
             kind.add_argument("--base-url", metavar="URL", help="address of the chat endpoint")
         kind.set_defaults(run=run)
     _add_speed(kinds)
+    _add_batch(kinds)
     report = kinds.add_parser(
-        "report", help="make docs/results.md and docs/performance.md out of results files"
+        "report",
+        help="make docs/results.md, docs/performance.md and docs/scale.md out of results files",
     )
     report.add_argument("results", nargs="+", type=Path, metavar="FILE")
     report.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
@@ -79,6 +83,10 @@ def add(commands: Any) -> None:
 def _add_common(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--data", type=Path, metavar="FILE", help="the data; the hub's copy if not given")
     kind.add_argument("--limit", type=int, metavar="N", help="examples, of each bucket or in all")
+    _add_model(kind)
+
+
+def _add_model(kind: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--results", type=Path, metavar="FILE", help="results file to write or go on with"
     )
@@ -101,6 +109,87 @@ def _add_speed(kinds: Any) -> None:
     kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
     kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run_speed)
+
+
+def _add_batch(kinds: Any) -> None:
+    help_ = "many short prompts: one call after another, a batch, a batch on Ray"
+    kind = kinds.add_parser("batch", help=help_, description=help_)
+    _add_model(kind)
+    kind.add_argument("--shape", metavar="NAME", help="random weights of this shape")
+    kind.add_argument("--lines", type=int, default=256, metavar="N", help="in a round (default 256)")
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each (default 3)")
+    kind.add_argument("--together", type=int, default=64, metavar="N", help="as in `ropelime batch`")
+    kind.add_argument("--memory", type=int, default=0, metavar="N", help="watch it over so many lines")
+    kind.add_argument(
+        "--actors",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="also on Ray, with so many actors",
+    )
+    kind.set_defaults(run=run_batch, data=None)
+
+
+def run_batch(options: argparse.Namespace) -> None:
+    """Measure batches."""
+    from tempfile import TemporaryDirectory
+
+    from ropelime.batch.ray import installed
+    from ropelime.bench.scale.measure import measure
+
+    _check(options, "lines", "rounds", "together")
+    if options.actors:
+        installed()
+    with TemporaryDirectory(prefix="ropelime-shape-") as folder:
+        surrogate = _batch_surrogate(options, Path(folder))
+        name = options.shape or Path(surrogate.name).name.lower()
+        what = f"batch-{surrogate.device.type}-{name}"
+        results = _results(options, what)
+        with reporting(_progress(options, what), what) as report:
+            measure(
+                surrogate,
+                results,
+                lines=options.lines,
+                rounds=options.rounds,
+                together=options.together,
+                command=_command(options),
+                device=options.device,
+                dtype=options.dtype,
+                memory=options.memory,
+                actors=tuple(options.actors),
+                seed=options.seed,
+                progress=report,
+            )
+    if not options.quiet:
+        print(f"Written to {results}")
+
+
+def _batch_surrogate(options: argparse.Namespace, folder: Path) -> LocalSurrogate:
+    """The model, or random weights behind the embedded one's tokenizer; saved where actors load it."""
+    from ropelime.surrogate import best_device, best_dtype, check_device, load_surrogate
+    from ropelime.surrogate.local import LocalSurrogate
+    from ropelime.surrogate.shapes import random_surrogate
+
+    name = options.surrogate
+    if options.shape:
+        device = options.device or best_device()
+        check_device(device)
+        dtype = options.dtype or best_dtype(device)
+        embedded = load_surrogate("smollm2", device="cpu", dtype="float32")
+        assert isinstance(embedded, LocalSurrogate)
+        made = random_surrogate(
+            options.shape, device=device, dtype=dtype, seed=options.seed, tokenizer=embedded.tokenizer
+        )
+        if not options.actors:
+            return made
+        name = str(folder / made.name)
+        made.model.save_pretrained(name)
+        made.tokenizer.save_pretrained(name)
+    say = None if options.quiet else note
+    loaded = load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
+    assert isinstance(loaded, LocalSurrogate)
+    return loaded
 
 
 def run_speed(options: argparse.Namespace) -> None:
@@ -246,28 +335,21 @@ def make_report(options: argparse.Namespace) -> None:
 def _command(options: argparse.Namespace) -> str:
     """The command as it can be given again anywhere: local paths by their names only."""
     words = ["ropelime", "bench", options.bench]
-    names = [
-        "context",
-        "removal",
-        "limit",
-        "surrogate",
-        "device",
-        "dtype",
-        "seed",
-        "generator",
-        "base_url",
-    ]
-    names += ["rounds", "shape"]
+    names = ["context", "removal", "limit", "surrogate", "device", "dtype", "seed", "generator"]
+    names += ["base_url", "rounds", "shape", "lines", "together", "memory"]
     switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
-    if getattr(options, "shape", None) and "scaling" not in switches:
+    if options.bench == "speed" and options.shape and "scaling" not in switches:
         names += ["features", "feature_tokens"]
     usual = {("surrogate", "smollm2"), ("removal", "delete"), ("seed", 0), ("rounds", 3)}
+    usual |= {("together", 64), ("memory", 0)}
     for name in names:
         value = getattr(options, name, None)
         if value is not None and (name, value) not in usual:
             local = name == "surrogate" and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
     words += [f"--{name}" for name in switches]
+    if getattr(options, "actors", None):
+        words += ["--actors", *map(str, options.actors)]
     if options.data:
         words += ["--data", options.data.name]
     return shlex.join(words)

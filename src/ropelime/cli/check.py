@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from ropelime.checks import Assertion
 from ropelime.cli.shared import add_method, method, read, writable
 from ropelime.errors import InputError, RopeLimeError
 from ropelime.explanation import Explanation
+from ropelime.jsonl import parse
 from ropelime.progress import note, reporting
 from ropelime.records import load, write_text
-from ropelime.strategies import unknown
 from ropelime.views.junit import Case, junit
 
 _INPUT = (
@@ -104,24 +103,11 @@ def _entries(text: str, folder: Path) -> Iterator[Entry | Case]:
             continue
         name = f"line {number}"
         try:
-            data = _json(line)
+            data = parse(line, _KEYS)
             name = str(data.get("id", name))
             yield _entry(number, name, data, folder)
         except InputError as error:
             yield Case(number, name, "can be read", wrong=str(error))
-
-
-def _json(line: str) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"This is no JSON ({error}).") from None
-    if not isinstance(data, dict):
-        raise InputError(f"A JSON object is needed, not {type(data).__name__}.")
-    for key in data:
-        if key not in _KEYS:
-            raise unknown("key", key, _KEYS)
-    return data
 
 
 def _entry(number: int, name: str, data: Mapping[str, Any], folder: Path) -> Entry:

@@ -67,6 +67,58 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
 
 
+def add_closed(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Options that say which closed model to ask, and how."""
+    group = parser.add_argument_group("the closed model")
+    group.add_argument("--model", required=required, help="its name at the server, such as gpt-4o-mini")
+    group.add_argument(
+        "--base-url", metavar="URL", help="any server that speaks the Chat Completions API"
+    )
+    group.add_argument(
+        "--sampling", nargs="+", default=[], metavar="NAME=VALUE",
+        help="other arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
+    )  # fmt: skip
+    group.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S",
+        help="seconds without a sign of the server (default 120)",
+    )  # fmt: skip
+    group.add_argument(
+        "--retries", type=int, default=2, metavar="N",
+        help="how often to ask again when it is busy, fails or cannot be reached (default 2)",
+    )  # fmt: skip
+    group.add_argument("--price-in", type=float, metavar="P", help="of a million tokens of the prompt")
+    group.add_argument("--price-out", type=float, metavar="P", help="of a million tokens of the answer")
+    group.add_argument("--no-cache", action="store_true", help="ask anew, and do not keep the answer")
+
+
+def closed(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments that :func:`add_closed` asked for."""
+    if (options.price_in is None) != (options.price_out is None):
+        raise InputError("--price-in and --price-out go together.")
+    return {
+        "model": options.model,
+        "base_url": options.base_url,
+        "sampling": _sampling(options.sampling),
+        "price": None if options.price_in is None else (options.price_in, options.price_out),
+        "timeout": options.timeout,
+        "retries": options.retries,
+        "cache": not options.no_cache,
+    }
+
+
+def _sampling(pairs: list[str]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InputError(f"--sampling takes NAME=VALUE, such as temperature=0, not {pair!r}.")
+        try:
+            chosen[name] = json.loads(value)
+        except ValueError:
+            chosen[name] = value
+    return chosen
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to do with the result."""
     group = parser.add_argument_group("result")
@@ -74,11 +126,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--html", type=writable, metavar="FILE", help="write it as a page to look into")
     group.add_argument("--svg", type=writable, metavar="FILE", help="write the view as a picture")
     group.add_argument("--cite", action="store_true", help="print the answer with its sources instead")
-    group.add_argument("--top", type=_count, default=5, metavar="K", help="shares to list (default 5)")
+    group.add_argument("--top", type=count, default=5, metavar="K", help="shares to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
@@ -124,15 +176,22 @@ def messages(name: str | None) -> Any:
         raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None
 
 
-def method(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``explain`` that :func:`add_method` asked for."""
+def choices(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :class:`ropelime.study.Choices`; what is wrong is refused."""
     from ropelime.study import Choices
-    from ropelime.surrogate import load_surrogate
 
     chosen = {field.name: getattr(options, field.name) for field in fields(Choices)}
-    choices = Choices(**chosen)  # what is wrong is refused before a model is loaded
+    made = Choices(**chosen)
     if options.also is not None:
-        replace(choices, preset=options.also)
+        replace(made, preset=options.also)
+    return chosen
+
+
+def method(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``explain`` that :func:`add_method` asked for."""
+    from ropelime.surrogate import load_surrogate
+
+    chosen = choices(options)  # before a model is loaded
     say = None if options.quiet else note
     models = [
         load_surrogate(name, device=options.device, dtype=options.dtype, say=say)

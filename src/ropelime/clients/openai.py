@@ -96,10 +96,10 @@ def prepare(
     """
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"model must be the name of a model, such as 'gpt-4o-mini', not {model!r}.")
-    server = address(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-    if key is None and server == OPENAI:
+    asked = server(base_url)
+    if key is None and asked == OPENAI:
         raise InputError(
-            f"There is no key for {server}. Set {KEY}, pass api_key=..., or name a server that needs "
+            f"There is no key for {asked}. Set {KEY}, pass api_key=..., or name a server that needs "
             "none (base_url=..., --base-url)."
         )
     chosen = dict(sampling or {})
@@ -107,7 +107,7 @@ def prepare(
         if name in chosen:
             why = "is saved with the answer and may hold a key" if name in _SECRET else "is set by ask"
             raise InputError(f"sampling cannot hold {name!r}: it {why}. Take it out.")
-    call = Call(model, messages, server, chosen)
+    call = Call(model, messages, asked, chosen)
     try:
         content = call.content
     except (TypeError, ValueError) as error:
@@ -115,6 +115,11 @@ def prepare(
     if hidden(content, key) != content:
         raise InputError("The key itself stands in what is asked, and would be saved. Take it out.")
     return call
+
+
+def server(base_url: str | None) -> str:
+    """The address that is asked: the given one, that of ``OPENAI_BASE_URL``, or OpenAI's."""
+    return address(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
 
 
 def complete(

@@ -93,6 +93,8 @@ class Job:
         spaces: The rotary spaces that distances are wanted in.
         cheap: Whether readings are cheap.
         asked: Whether to read the question too.
+        beside: Whether it is the prompt of the job before it with another output: what both share is
+            that one's cost.
     """
 
     scorer: Scorer
@@ -101,6 +103,7 @@ class Job:
     spaces: tuple[RopeSpace, ...] = ()
     cheap: bool = False
     asked: bool = False
+    beside: bool = False
 
 
 def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Passes]:

@@ -157,18 +157,18 @@ class Hardware:
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before
             return
         give_back()  # or what a run takes of it would not be seen
-        before = highest = _resident()
+        before = highest = resident()
         done = threading.Event()
 
         def look() -> None:
             nonlocal highest
             while not done.wait(_EVERY):
-                highest = max(highest, _resident())
+                highest = max(highest, resident())
 
         watcher = threading.Thread(target=look, daemon=True)
         watcher.start()
         try:
-            yield lambda: max(highest, _resident()) - before
+            yield lambda: max(highest, resident()) - before
         finally:
             done.set()
             watcher.join()
@@ -198,7 +198,8 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _resident() -> int:
+def resident() -> int:
+    """Memory of this process, in bytes."""
     import psutil  # comes with accelerate
 
     return int(psutil.Process().memory_info().rss)

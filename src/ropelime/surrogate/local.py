@@ -106,7 +106,7 @@ class LocalSurrogate:
         """
         start = time.perf_counter()
         readings = [Readings(self, job) for job in jobs]
-        rows = Several([r.rows for r in readings])
+        rows = Several([r.rows for r in readings], [job.beside for job in jobs])
         taker = Taker(readings, rows.numbers)
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
@@ -117,7 +117,7 @@ class LocalSurrogate:
                 tokens=batch_tokens,
                 progress=progress,
             )
-        scored = rows.sums(run)
+        scored = rows.alone(run)
         seconds = (time.perf_counter() - start) * scored / scored.sum()
         return [
             r.passes(int(tokens), float(took), note)

@@ -30,6 +30,7 @@ class Taker:
     def __init__(self, readings: Sequence[Readings], numbers: Ints) -> None:
         """Take the readings of each job, and the number of its first mask."""
         self._readings, self._numbers = readings, numbers
+        self._over = 0  # jobs that nothing more will come of
 
     def take(self, piece: Piece) -> None:
         """Cut a piece into those of the jobs."""
@@ -40,7 +41,11 @@ class Taker:
         rows = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.whole]
         tokens = np.repeat(rows, [row.length for row in piece.whole]) if rows else np.zeros(0, int)
         looked = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.looking]
-        for job in sorted({*owner.tolist(), *rows, *looked}):
+        jobs = sorted({*owner.tolist(), *rows, *looked})
+        for job in range(self._over, jobs[0] if jobs else 0):
+            self._readings[job].forget()
+            self._over = job + 1
+        for job in jobs:
             base = int(self._numbers[job])
             mine = np.flatnonzero(owner == job)
             kept = torch.as_tensor(np.flatnonzero(tokens == job))
@@ -118,6 +123,10 @@ class Readings:
                 space.measure(piece.whole, *self._planes(piece, space))
             for row in piece.looking:
                 space.look_back(row, np.flatnonzero(self._masks[row.index]))
+
+    def forget(self) -> None:
+        """Let go of what only further rows would be compared with."""
+        self._logp0 = None
 
     def _planes(self, piece: Piece, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
         layer = space.rotation.layer

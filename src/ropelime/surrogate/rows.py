@@ -214,9 +214,9 @@ class Rows(SequenceOf[Row]):
 class Several(SequenceOf[Row]):
     """The rows of several prompts, one prompt behind the other; their masks are numbered through."""
 
-    def __init__(self, parts: SequenceOf[Rows]) -> None:
-        """Take the rows of each prompt."""
-        self._parts = parts
+    def __init__(self, parts: SequenceOf[Rows], beside: SequenceOf[bool]) -> None:
+        """Take the rows of each prompt, and whether it is the one before it with another output."""
+        self._parts, self._beside = parts, np.asarray(beside)
         self._starts = np.cumsum([0, *(len(part) for part in parts)])
         self.numbers = np.cumsum([0, *(part.masks for part in parts)])  # of each prompt's first mask
 
@@ -243,6 +243,12 @@ class Several(SequenceOf[Row]):
         """The position behind the last token of each row."""
         return np.concatenate([part.ends for part in self._parts])
 
-    def sums(self, each: Ints) -> Ints:
-        """What is said of each row, added up for each prompt."""
-        return np.add.reduceat(each, self._starts[:-1])
+    def alone(self, run: Ints) -> Ints:
+        """How many tokens each prompt would have run by itself, out of what was run of each row.
+
+        What it shares with the prompt before it is its first row's; whatever else is read with it, an
+        explanation says the same about its cost.
+        """
+        firsts = self._starts[:-1]
+        shared = np.array([part[0].length for part in self._parts]) - run[firsts]
+        return np.asarray(np.add.reduceat(run, firsts) + np.where(self._beside, 0, shared))

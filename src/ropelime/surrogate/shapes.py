@@ -56,7 +56,13 @@ SHAPES = {
 
 
 def random_surrogate(
-    name: str, *, device: str, dtype: str, window: int = 65_536, seed: int = 0
+    name: str,
+    *,
+    device: str,
+    dtype: str,
+    window: int = 65_536,
+    seed: int = 0,
+    tokenizer: Any = None,
 ) -> LocalSurrogate:
     """A model of a known shape with random weights, made on the device itself.
 
@@ -66,6 +72,7 @@ def random_surrogate(
         dtype: Its dtype.
         window: The most tokens that it reads.
         seed: Seed of the weights.
+        tokenizer: One whose tokens it shall know, for prompts that are texts; none if not given.
     """
     import transformers
 
@@ -73,7 +80,7 @@ def random_surrogate(
         raise unknown("shape", name, SHAPES)
     shape = SHAPES[name]
     config = getattr(transformers, shape.config)(
-        vocab_size=shape.vocabulary,
+        vocab_size=max(shape.vocabulary, len(tokenizer) if tokenizer else 0),
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -88,8 +95,13 @@ def random_surrogate(
     torch.manual_seed(seed)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    if tokenizer:  # larger than the usual start, so that what is read matters for what is said
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.ndim > 1:
+                    weight.normal_(0.0, 1.5 * weight.shape[-1] ** -0.5)
     model.config.name_or_path = f"{name}, random weights"
-    return LocalSurrogate(model, _tokenizer(), name=f"{name}, random weights")
+    return LocalSurrogate(model, tokenizer or _tokenizer(), name=f"{name}, random weights")
 
 
 def random_scorer(

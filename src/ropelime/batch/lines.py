@@ -1,0 +1,210 @@
+"""The input: a JSON object on each line, read in groups, however large the file is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ropelime.errors import InputError
+from ropelime.jsonl import parse
+from ropelime.study import Choices
+
+LONGEST = 16 << 20  # bytes of a line: no surrogate reads more, and none is ever held in memory
+TOGETHER = 64  # lines of a group,
+_BYTES = 1 << 16  # unless they are longer than this: then a group is over sooner
+FORMS = ("prompt", "context", "question", "messages")
+OPTIONS = tuple(field.name for field in fields(Choices))
+_KEYS = ("id", *FORMS, "output", *OPTIONS)
+_NUMBERED = re.compile(r"line [1-9]\d*")
+_SKIP, _TODO, _TWICE, _LONG = range(4)  # what is to be done about a line
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the input.
+
+    Attributes:
+        id: Its name in the output: the ``id`` that it gives itself, or ``"line 7"``.
+        data: What it holds; nothing if it is refused.
+        error: Why it is refused; empty if it is not.
+    """
+
+    id: str | int
+    data: Mapping[str, Any]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lines that follow each other and are read together.
+
+    Attributes:
+        start: Where the first one begins in the file, in bytes.
+        stop: Where the last one ends.
+        first: The number of the first one, counted from 1.
+        states: For each of them what is to be done about it.
+    """
+
+    start: int
+    stop: int
+    first: int
+    states: bytes
+
+    @property
+    def todo(self) -> int:
+        """How many rows it shall give."""
+        return sum(state != _SKIP for state in self.states)
+
+    def read(self, path: Path) -> list[Line]:
+        """The lines that have no row yet."""
+        found = []
+        with path.open("rb") as file:
+            file.seek(self.start)
+            for number, state in enumerate(self.states, self.first):
+                if state == _LONG:
+                    size = self.stop - self.start
+                    why = f"The line has {size:,} bytes, and at most {LONGEST:,} are read."
+                    found.append(Line(f"line {number}", {}, why))
+                    break
+                raw = file.readline()
+                if state == _TODO:
+                    found.append(_line(number, raw))
+                elif state == _TWICE:
+                    why = f"A line before it has the id {_line(number, raw).id!r} too."
+                    found.append(Line(f"line {number}", {}, why))
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do.
+
+    Attributes:
+        path: The input.
+        groups: The groups that hold a line without a row.
+        total: Lines of the input, without blank ones.
+        done: Lines that have a row.
+    """
+
+    path: Path
+    groups: tuple[Group, ...]
+    total: int
+    done: int
+
+
+def digest(name: str | int) -> int:
+    """Eight bytes that stand for an id: all the ids of a large file fit into memory like this."""
+    text = json.dumps(name).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def fingerprint(path: Path) -> str:
+    """What tells this input from another one, however it grows: its first line."""
+    with _opened(path) as file:
+        for _, raw in _raw_lines(file):
+            if raw is None or raw.strip():
+                return hashlib.blake2b(raw or b"", digest_size=8).hexdigest()
+    raise InputError(f"{path} has no lines: there is nothing to explain.")
+
+
+def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> Plan:
+    """Read the input once, and find out which of its lines have no row yet.
+
+    Args:
+        path: The input.
+        done: Digests of the ids that have a row.
+        together: The most lines of a group.
+    """
+    groups: list[Group] = []
+    seen: set[int] = set()
+    states = bytearray()
+    start = stop = skipped = total = 0
+    first = 1
+
+    def close(following: int) -> None:
+        nonlocal start, first
+        if any(states):
+            groups.append(Group(start, stop, first, bytes(states)))
+        states.clear()
+        start, first = stop, following
+
+    with _opened(path) as file:
+        for number, (end, raw) in enumerate(_raw_lines(file), 1):
+            if raw is None:
+                close(number)
+            stop = end
+            blank = raw is not None and not raw.strip()
+            state = _SKIP if blank else _state(number, raw, seen, done)
+            states.append(state)
+            total += not blank
+            skipped += state == _SKIP and not blank
+            if raw is None or len(states) >= together or end - start >= _BYTES:
+                close(number + 1)
+        close(0)
+    return Plan(path, tuple(groups), total, skipped)
+
+
+def _state(number: int, raw: bytes | None, seen: set[int], done: set[int]) -> int:
+    """What is to be done about a line; its id is added to those that were seen."""
+    state, name = _LONG, f"line {number}"
+    if raw is not None:
+        own = digest(_line(number, raw).id)
+        if own not in seen:
+            seen.add(own)
+            return _SKIP if own in done else _TODO
+        state = _TWICE
+    seen.add(digest(name))
+    return _SKIP if digest(name) in done else state
+
+
+def _line(number: int, raw: bytes) -> Line:
+    """What a line holds, by its own id or by its number."""
+    name = f"line {number}"
+    try:
+        data = parse(raw.rstrip(b"\r\n"), _KEYS)
+        given = data.pop("id", None)
+        if given is not None:
+            _check(given, name)
+    except InputError as error:
+        return Line(name, {}, str(error))
+    return Line(name if given is None else given, data)
+
+
+def _check(given: Any, name: str) -> None:
+    """Refuse an id that cannot stand for its line."""
+    if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
+        raise InputError(f"id must be a text or a whole number, not {given!r}.")
+    if isinstance(given, str) and _NUMBERED.fullmatch(given) and given != name:
+        raise InputError(f"The id {given!r} is kept for the line of that number. Choose another.")
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder. Name a file of JSON lines.")
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    if not file.seekable():
+        file.close()
+        raise InputError(f"{path} can be read only once, and a batch reads it twice. Save it first.")
+    return file
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Where each line ends, and its bytes; None for one that is too long to be held."""
+    stop = 0
+    while raw := file.readline(LONGEST):
+        stop += len(raw)
+        if len(raw) < LONGEST:
+            yield stop, raw
+            continue
+        while raw and not raw.endswith(b"\n"):
+            raw = file.readline(1 << 16)
+            stop += len(raw)
+        yield stop, None

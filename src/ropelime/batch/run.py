@@ -1,0 +1,74 @@
+"""A batch from the first line to the last, by either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropelime.batch.lines import TOGETHER, Plan, fingerprint, plan
+from ropelime.batch.store import Output
+from ropelime.batch.work import Done, Settings
+from ropelime.errors import InputError
+from ropelime.progress import Callback
+
+Engine = Callable[[Plan, Settings, Callable[[Done], None]], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a batch came to.
+
+    Attributes:
+        total: Lines of the input, without blank ones.
+        before: How many of them had a row when it began.
+        errors: Rows of the output that hold an error.
+    """
+
+    total: int
+    before: int
+    errors: int
+
+
+def run(
+    source: Path,
+    target: Path,
+    settings: Settings,
+    engine: Engine,
+    *,
+    together: int = TOGETHER,
+    retry_errors: bool = False,
+    progress: Callback | None = None,
+) -> Summary:
+    """Explain every line that has no row yet.
+
+    Args:
+        source: The input, a JSON object on each line. It may have grown since the last run.
+        target: The output: a header, then one row for each line.
+        settings: What to do; an output with other settings is refused.
+        engine: Who explains: :func:`ropelime.batch.local.run` or that of :mod:`ropelime.batch.ray`.
+        together: The most lines that are read together.
+        retry_errors: Try lines again whose rows hold an error.
+        progress: Called with the lines that have a row and the lines in all.
+    """
+    first = fingerprint(source)
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target} is the input itself. Name another file for the output.")
+    header = {**settings.describe(), "input": first}
+    with Output(target, header, retry_errors=retry_errors) as output:
+        todo = plan(source, output.done, together=together)
+        output.done.clear()
+        done = todo.done
+
+        def write(rows: Done) -> None:
+            nonlocal done
+            output.add(rows.lines, errors=rows.errors)
+            done += rows.rows
+            if progress:
+                progress(done, todo.total)
+
+        if progress:
+            progress(done, todo.total)
+        if todo.groups:
+            engine(todo, settings, write)
+        return Summary(todo.total, todo.done, output.errors)

@@ -1,0 +1,243 @@
+"""What a worker does: lines in, rows out, all of them read together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ropelime import prompt as prompts
+from ropelime import together
+from ropelime.ask import Closed, Said
+from ropelime.batch.lines import FORMS, OPTIONS, Line
+from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.explain import read_prompt
+from ropelime.explanation import Explanation
+from ropelime.jsonl import Row, dump
+from ropelime.prompt import Prompt
+from ropelime.study import Choices
+from ropelime.surrogate import Removal, Surrogate, load_surrogate
+
+_DIGITS = 6  # of the numbers of a short row
+_GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good
+# What can be wrong with one line. Anything else (a device that is lost, a disk) ends the run.
+_FORGIVEN = (
+    RopeLimeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a row depends on, and the line it is of.
+
+    Attributes:
+        choices: The options of :class:`ropelime.study.Choices`; a line may have its own.
+        also: Another preset to explain by.
+        surrogates: Names of the models.
+        device: Where they run.
+        dtype: In which dtype.
+        closed: Who is asked where a line has no output.
+        full: Whether rows hold the whole explanation, or what most people need of it.
+        top: How many features a short row lists; all of them if None.
+        concurrency: How many questions are asked at once.
+    """
+
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    also: str | None = None
+    surrogates: tuple[str, ...] = ("smollm2",)
+    device: str | None = None
+    dtype: str | None = None
+    closed: Closed | None = None
+    full: bool = False
+    top: int | None = None
+    concurrency: int = 8
+
+    def describe(self) -> dict[str, Any]:
+        """What the rows depend on, as plain data."""
+        return {
+            **{name: self.choices[name] for name in OPTIONS if name in self.choices},
+            "also": self.also,
+            "surrogate": list(self.surrogates),
+            "dtype": self.dtype,
+            "full": self.full,
+            "top": self.top,
+            "closed": self.closed and self.closed.describe(),
+        }
+
+    def load(self, say: Any = None) -> list[Surrogate]:
+        """The models, loaded."""
+        return [
+            load_surrogate(name, device=self.device, dtype=self.dtype, say=say)
+            for name in self.surrogates
+        ]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A line that is being explained, or why it is not.
+
+    Attributes:
+        line: The line.
+        task: What is to be explained.
+        said: The answer to it, which is waited for.
+        error: Why there is no task.
+    """
+
+    line: Line
+    task: together.Task | None = None
+    said: Future[Said] | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """The rows of a group.
+
+    Attributes:
+        lines: The rows as lines of JSON.
+        rows: How many there are.
+        errors: How many of them hold an error.
+    """
+
+    lines: bytes
+    rows: int
+    errors: int
+
+
+class Worker:
+    """Explains groups of lines with models that were loaded once."""
+
+    def __init__(self, settings: Settings, models: Sequence[Surrogate]) -> None:
+        """Take the models.
+
+        Args:
+            settings: What to do.
+            models: The models of the settings, loaded.
+        """
+        self._settings, self._models = settings, models
+        self._choices = Choices(**settings.choices)
+        self._asking = ThreadPoolExecutor(settings.concurrency) if settings.closed else None
+        self._unanswered = 0
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        if self._asking:
+            self._asking.shutdown(wait=False, cancel_futures=True)
+
+    def begin(self, lines: Sequence[Line]) -> list[Item]:
+        """Make lines ready; what has to be asked is being asked from now on."""
+        items = []
+        for line in lines:
+            try:
+                items.append(self._item(line))
+            except _FORGIVEN as error:
+                items.append(Item(line, error=error))
+        return items
+
+    def finish(self, items: Sequence[Item]) -> Done:
+        """Explain what was made ready."""
+        answered = [self._answered(item) for item in items]
+        tasks = [item.task for item, _ in answered if item.task is not None]
+        found = iter(together.explained(tasks, self._models, forgive=_FORGIVEN))
+        rows = []
+        for item, said in answered:
+            result = next(found) if item.task is not None else item.error
+            if isinstance(result, Explanation):
+                result = said.into(result) if said else result
+                rows.append(self._row(item.line.id, result))
+            else:
+                rows.append({"id": item.line.id, "error": _worded(result)})
+        errors = sum(row["error"] is not None for row in rows)
+        return Done(b"".join(map(dump, rows)), len(rows), errors)
+
+    def _item(self, line: Line) -> Item:
+        if line.error:
+            raise InputError(line.error)
+        own = {name: line.data[name] for name in OPTIONS if name in line.data}
+        choices = Choices(**{**self._settings.choices, **own}) if own else self._choices
+        if choices.instead_of is not None:
+            prompts.check_text("instead_of", choices.instead_of)
+        asked = read_prompt(*(line.data.get(form) for form in FORMS))
+        task = together.Task(asked, line.data.get("output") or "", choices, self._settings.also)
+        if line.data.get("output") is None:
+            return Item(line, task, said=self._ask(asked, line, choices))
+        prompts.check_text("output", line.data["output"])
+        return Item(line, task)
+
+    def _ask(self, asked: Prompt, line: Line, choices: Choices) -> Future[Said]:
+        """Ask for the answer that a line has not got, if it can be explained at all."""
+        closed = self._settings.closed
+        if closed is None or self._asking is None:
+            raise InputError("There is no output, and no model to ask for one (--model NAME).")
+        for model in self._models:
+            model.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
+        call = closed.call(asked, line.data.get("messages"))
+        return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
+
+    def _answered(self, item: Item) -> tuple[Item, Said | None]:
+        """The item with the answer that it waited for."""
+        if item.said is None or item.task is None:
+            return item, None
+        try:
+            said = item.said.result()
+        except _FORGIVEN as error:
+            self._unanswered += 1
+            if self._unanswered >= _GIVE_UP:
+                raise ModelError(
+                    f"The last {_GIVE_UP} questions were not answered, the last one because: {error} "
+                    "Their lines have no rows yet; the same command goes on with them."
+                ) from None
+            return Item(item.line, error=error), None
+        self._unanswered = 0
+        task = together.Task(item.task.prompt, said.text, item.task.choices, item.task.also)
+        return Item(item.line, task), said
+
+    def _row(self, name: str | int, e: Explanation) -> Row:
+        whole = e.to_dict() if self._settings.full else short(e, self._settings.top)
+        return {"id": name, "error": None, **whole}
+
+
+def short(e: Explanation, top: int | None = None) -> Row:
+    """What most people need of an explanation.
+
+    Args:
+        e: The explanation.
+        top: How many features to list; all of them if None.
+    """
+    row: Row = {
+        "output": e.output,
+        "features": [
+            {
+                "start": e.features[share.index].start,
+                "end": e.features[share.index].end,
+                "part": e.features[share.index].part,
+                "text": share.text,
+                "rank": share.rank,
+                "score": _rounded(share.score),
+                "weight": _rounded(share.weight),
+                "interval": share.interval and [_rounded(end) for end in share.interval],
+            }
+            for share in e.top(top)
+        ],
+        "trust": e.trust and {"value": _rounded(e.trust.value), "text": e.trust.text},
+        "warnings": list(e.diagnostics.warnings),
+        "notes": list(e.diagnostics.notes),
+        "cost": {"passes": e.cost.passes, "tokens": e.cost.tokens},
+    }
+    if e.interactions:
+        row["interactions"] = [asdict(pair) for pair in e.interactions]
+    if "answer" in e.config:
+        row["answer"] = e.config["answer"]
+    if e.also is not None:
+        row["also"] = short(e.also, top)
+    return row
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _worded(error: Exception | None) -> str:
+    """Why there is no explanation; an error that was not foreseen with its name."""
+    return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""How fast many explanations are, and what a million of them takes."""
