@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -241,9 +242,14 @@ def test_an_interruption_stops_it_at_once(server: Proxy, make: Make) -> None:
             time.sleep(0.01)
         _thread.interrupt_main()
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        scorer.score(ALL, kl=False)
+    # A shell that starts something in the background lets it ignore interruptions.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            scorer.score(ALL, kl=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not [t for t in threading.enumerate() if t.name == "ropelime-requests"]
     assert len(server.seen) == 3, "those under way, and no others"
     go.set()
