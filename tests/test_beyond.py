@@ -305,3 +305,124 @@ def test_the_views_say_what_was_found() -> None:
     console.print(render(pairs))
     assert "Only together" in console.export_text()
     assert "Only together" in pairs.to_html()
+
+
+# What a review found.
+
+
+def bare(tiny: Make) -> LocalSurrogate:
+    """A model without a chat template: nothing is pinned behind the last feature."""
+    from conftest import byte_level, tiny_model
+
+    return LocalSurrogate(tiny_model("llama").model, byte_level())
+
+
+def test_a_feature_that_cannot_be_hidden_keeps_its_weight() -> None:
+    """Masks that remove the last feature are read exactly, and so nothing else of it is."""
+    rng = np.random.default_rng(0)
+    true = np.r_[rng.normal(size=11), 2.0]
+    masks = halves(128, 12, rng)
+    exact = ~masks[:, -1]
+    exact[0] = True
+    y = masks @ true + 0.3 * rng.normal(size=len(masks))
+    fit = BayesRidge().fit_mixed(masks, y, np.ones(len(y)), exact)
+    assert fit.coef[-1] == pytest.approx(2.0, abs=0.3)
+
+
+def test_nothing_is_read_exactly_twice_and_going_on_finds_more(tiny: Make) -> None:
+    words = "Paris is the capital of France and has many museums and a river"
+    options: dict[str, Any] = {"features": "word", "preset": "faithful", "surrogate": bare(tiny)}
+    auto = explain(words, "Paris", progress=False, **options)
+    rows = auto.passes.masks[auto.passes.exact]
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    for seed in range(4):
+        e = explain(words, "Paris", budget=8, seed=seed, progress=False, **options)
+        longer = e.extend(2, surrogate=options["surrogate"], progress=False)
+        assert len(longer.passes.masks) == len(e.passes.masks) + 2
+
+
+def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
+    from ropelime.attribution import Recipe, attribute
+    from toy import readings
+
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=8)
+    masks = np.concatenate([halves(128, 8, rng), halves(64, 8, rng)[1:]])
+    kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(64, bool)]
+    said = np.where(kind, masks @ true, 0.3 * (masks @ true) + 0.7 * true.sum())
+    from dataclasses import replace
+
+    passes = replace(readings(masks, said[:, None]), exact=kind)
+    fitted = attribute(passes, Recipe.of("nll", "uniform", "bayes-ridge"))
+    assert fitted.r2 > 0.99
+    assert np.allclose(fitted.weights, true, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"surrogate": lambda z: np.full(len(z), -1.0)}, "moved the answer"),
+        ({"budget": 1}, "4 of 5 parts were never removed"),
+    ],
+)
+def test_nothing_known_is_nothing_to_trust(options: dict[str, Any], words: str) -> None:
+    e = toy(**options)
+    assert e.trust is not None
+    assert e.trust.value == pytest.approx(0.1)
+    assert words in e.trust.text
+
+
+def test_trust_does_not_fall_off_a_cliff_with_the_number_of_features() -> None:
+    def value(n: int) -> float:
+        coef = np.zeros((n, 1))
+        coef[:2] = 4.0
+        prompt = " ".join(f"w{i}" for i in range(n))
+        e = explain(
+            prompt, "yes", features="word", surrogate=additive(coef), preset="faithful", progress=False
+        )
+        assert e.trust is not None
+        return e.trust.value
+
+    assert abs(value(61) - value(64)) < 0.1
+
+
+def test_a_function_cannot_tell_two_answers_apart() -> None:
+    with pytest.raises(InputError, match="does not see the answer"):
+        toy(instead_of="no it is not", target="contrast")
+
+
+def test_extending_keeps_what_was_asked_for(tiny: Make) -> None:
+    options: dict[str, Any] = {"context": CONTEXT * 2, "question": QUESTION, "output": ANSWER}
+    e = explain(
+        **options, surrogate=tiny("llama"), also="faithful", interactions=True, budget=6, progress=False
+    )
+    longer = e.extend(3, surrogate=tiny("llama"), progress=False)
+    assert longer.also == e.also
+    assert longer.interactions == e.interactions
+    for name in ("budget", "interactions"):
+        assert longer.config[name] == e.config[name]
+    assert not any("the budget allowed 6" in note for note in longer.diagnostics.notes)
+
+
+def test_a_part_of_the_answer_claims_nothing_about_pairs() -> None:
+    from ropelime.views.findings import findings
+
+    e = toy(surrogate=lambda z: np.tile(4.0 * (z[:, :1] & z[:, 1:2]) - 5.0, 3), interactions=True)
+    assert e.interactions
+    assert findings(e.for_output(0, 3)) == []
+
+
+def test_a_token_budget_counts_the_other_answer(tiny: Make) -> None:
+    options: dict[str, Any] = {"context": CONTEXT * 4, "question": QUESTION, "output": ANSWER}
+    e = explain(
+        **options, surrogate=tiny("llama"), instead_of=OTHER * 3, budget="1500 tokens", progress=False
+    )
+    assert int(e.passes.tokens.sum()) <= 1500
+
+
+def test_a_member_without_any_weight_can_be_saved() -> None:
+    noise = FunctionSurrogate(lambda z: np.full(len(z), -1.0), name="none")
+    e = toy(surrogate=[noise, FunctionSurrogate(additive(COEF.sum(1)[:, None]), name="some")])
+    assert e.intervals is not None
+    assert np.isfinite(e.intervals).all()
+    assert e.to_json()

@@ -76,28 +76,32 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
     if not (np.isfinite(near).all() and near.min() >= 0 and near.sum() > 0):
         raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
     values = target.values(passes)
-    fit = _fit(passes, recipe, values, near)
+    # Few exact readings lean on many cheap ones, where the regressor can tell them apart.
+    both = bool(passes.exact[1:].any() and not passes.exact.all())
+    shrinks = hasattr(recipe.regressor, "fit_mixed")
+    leans = both and shrinks
+    fit = _fit(passes, recipe, values, near, leans=leans)
     each = np.zeros((len(fit.coef), 0))
     if tokens:
-        each = _fit(passes, recipe, target.token_values(passes), near).coef
+        each = _fit(passes, recipe, target.token_values(passes), near, leans=leans).coef
     size = np.abs(fit.coef)
     total = size.sum()
-    sure = certainty(passes.masks, values, near, fit.coef, passes.exact)
+    sure = certainty(passes.masks, values, near, fit.coef, passes.exact, leans=leans, shrinks=shrinks)
+    told = passes.exact if leans else np.ones(len(values), dtype=bool)
     return Attribution(
         scores=size / total if total > 0 else np.full(len(size), 1 / len(size)),
         weights=target.support * fit.coef,
         token_weights=target.support * each,
-        r2=weighted_r2(fit, passes.masks, values, near),
+        r2=weighted_r2(fit, passes.masks[told], values[told], near[told]),
         effective=float(near.sum() ** 2 / (near**2).sum()),
         half=sure.half,
         foretold=sure.foretold,
     )
 
 
-def _fit(passes: Passes, recipe: Recipe, values: Floats, near: Floats) -> Fit:
-    """Fit values; where readings are of both kinds, by a regressor that can tell them apart if so."""
-    mixed = getattr(recipe.regressor, "fit_mixed", None)
-    if mixed is not None and passes.exact[1:].any() and not passes.exact.all():
-        found: Fit = mixed(passes.masks, values, near, passes.exact)
+def _fit(passes: Passes, recipe: Recipe, values: Floats, near: Floats, *, leans: bool) -> Fit:
+    if leans:
+        mixed: Any = recipe.regressor
+        found: Fit = mixed.fit_mixed(passes.masks, values, near, passes.exact)
         return found
     return recipe.regressor.fit(passes.masks, values, near)

@@ -48,7 +48,7 @@ class Budget:
         if isinstance(spec, int) and not isinstance(spec, bool):
             return cls._limit("passes", spec)
         if isinstance(spec, str):
-            found = re.fullmatch(r"\s*(\d[\d,_]*(?:\.\d+)?)\s*([a-z]*)\s*", spec.lower())
+            found = re.fullmatch(r"\s*(\d[\d,_]{0,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*", spec.lower())
             if found and found[2] in _UNITS:
                 unit, number = _UNITS[found[2]], found[1].replace(",", "").replace("_", "")
                 if unit == "seconds" or "." not in number:
@@ -72,5 +72,5 @@ class Budget:
         for unit in ("passes", "tokens", "seconds"):
             value = getattr(self, unit)
             if value is not None:
-                return f"{value:g} {unit}" if unit == "seconds" else f"{value} {unit}"
+                return f"{value} {unit}"
         return "auto"

@@ -36,7 +36,14 @@ class Certainty:
 
 
 def certainty(
-    masks: Masks, targets: Floats, weights: Floats, coef: Floats, exact: Masks | None = None
+    masks: Masks,
+    targets: Floats,
+    weights: Floats,
+    coef: Floats,
+    exact: Masks | None = None,
+    *,
+    leans: bool = False,
+    shrinks: bool = False,
 ) -> Certainty:
     """Judge a fit.
 
@@ -46,21 +53,27 @@ def certainty(
         weights: (N,) how much each reading counts.
         coef: (n,) what came out.
         exact: (N,) which readings are exact; all of them if not given.
+        leans: Whether the exact ones were fitted leaning on the others.
+        shrinks: Whether the fit draws weights to zero, so that it leaves something over however few
+            readings there are.
     """
-    size = np.abs(coef)
-    n = len(coef)
-    used = weights > 0  # a reading that weighs nothing tells nothing
-    if used.sum() <= n + 2:
-        rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
-        return Certainty(rule, float("nan"))
-    doubt = _DOUBT * float(np.sqrt((coef**2).mean()))
+    size, n = np.abs(coef), len(coef)
+    typical = float(np.sqrt((coef**2).mean()))
     exact = np.ones(len(masks), dtype=bool) if exact is None else exact
-    if not exact[1:].any():
-        sure = _spread(masks[used], targets[used], weights[used], coef)
-        return Certainty(np.hypot(sure.half, _Z * doubt), sure.foretold)
+    used = weights > 0  # a reading that weighs nothing tells nothing
+    if leans:
+        some = used & exact
+        return _spread(masks[some], targets[some], weights[some], coef, _DOUBT * typical)
+    masks, targets, weights = masks[used], targets[used], weights[used]
+    if len(masks) <= n + 2:
+        if not shrinks or not typical or (masks.sum(1) >= n - 1).all():
+            rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
+            return Certainty(rule, float("nan"))
+        return _spread(masks, targets, weights, coef, typical)
+    sure = _spread(masks, targets, weights, coef)
     if exact.all():
-        return _spread(masks[used], targets[used], weights[used], coef)
-    return _spread(masks[exact], targets[exact], weights[exact], coef, doubt)
+        return sure
+    return Certainty(np.hypot(sure.half, _Z * _DOUBT * typical), sure.foretold)
 
 
 def _spread(

@@ -83,7 +83,7 @@ def explain(
             if not given.
         budget: How much to read, on top of the full and the empty prompt. ``"auto"`` stops when the
             readings have settled it. A number of masks, ``"20000 tokens"`` or ``"5 seconds"`` is kept
-            to instead.
+            to instead; what interactions read comes on top.
         seed: Seed of the masks.
         progress: ``"auto"``, True, False, or a function of (done, total).
         preset: Which question to answer, where strategies are not given. ``"evidence"``: which parts
@@ -136,7 +136,7 @@ def extend(
 
     Args:
         explanation: Of a whole answer, made here or loaded.
-        more: How many masks to read on top.
+        more: How many masks to read on top; the one of another preset stays as it is.
         surrogate: The model that it was made with; loaded by its name if not given.
         progress: As in :func:`explain`.
     """
@@ -146,8 +146,13 @@ def extend(
         given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
         if len(given) == 1:
             given = given * len(explanation.members)
+        if len(given) != len(explanation.members):
+            raise InputError(
+                f"{len(explanation.members)} surrogates made it, and {len(given)} were given to go on."
+            )
         each = zip(explanation.members, given, strict=True)
-        return combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
+        joined = combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
+        return dataclasses.replace(joined, also=explanation.also)
     if explanation.span != (0, len(explanation.output)):
         raise InputError("This explains a part of the answer; extend that of the whole answer.")
     config = explanation.config
@@ -177,7 +182,8 @@ def extend(
         study = Study(explanation.prompt, explanation.output, model, choices)
         (found,) = together.run([(study, study.steps(explanation, more))], progress=report)
     assert isinstance(found, Explanation)
-    return found
+    kept = {name: config[name] for name in ("budget", "interactions", "answer") if name in config}
+    return dataclasses.replace(found, config={**found.config, **kept}, also=explanation.also)
 
 
 def _from_response(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,26 +181,29 @@ class Explanation:
             start: First character of the span in the output.
             end: The character after its last.
         """
+        also = None if self.also is None else self.also.for_output(start, end)
         if self.members:
             from ropelime.panel import combine
 
-            return combine([member.for_output(start, end) for member in self.members])
+            joined = combine([member.for_output(start, end) for member in self.members])
+            return replace(joined, also=also)
         first, last = self.tokens_in(start, end)
         config = self.config
         recipe = self.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
-        return build(
+        found = build(
             self.prompt,
             self.output,
             self.features,
             self.output_spans[first:last],
             self.passes.columns(first, last),
             recipe,
-            config,
+            {**config, "interactions": False},  # those are of the whole answer
             span=(start, end),
             cost=self.cost,
             asked=self.diagnostics.masks_asked,
             notes=self.diagnostics.notes,
         )
+        return replace(found, also=also)
 
     def extend(self, more: int, *, surrogate: Any = None, progress: Option = "auto") -> Explanation:
         """The same explanation out of more readings: those that are there, and ``more`` masks.

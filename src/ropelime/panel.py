@@ -34,7 +34,8 @@ def combine(members: Sequence[Explanation]) -> Explanation:
                 f"{_name(first)} and {_name(other)} cut the prompt into different features; choose "
                 "features that do not depend on a tokenizer, such as 'sentence'."
             )
-    totals = [max(float(np.abs(m.weights).sum()), 1e-300) for m in members]
+    # One that found nothing has no shares to give.
+    totals = [float(np.abs(m.weights).sum()) or np.inf for m in members]
     shares = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
     weights = shares.mean(0)
     size = np.abs(weights)
@@ -86,6 +87,8 @@ def _intervals(
 
     halves = [
         np.ptp(np.asarray(m.intervals), axis=1) / 2 / total
+        if np.isfinite(total)
+        else np.ones(len(m.weights))
         for m, total in zip(members, totals, strict=True)
     ]
     count = len(members)

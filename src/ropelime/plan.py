@@ -21,6 +21,7 @@ _MARGIN = 0.9  # of the time that is left is planned for: the last readings take
 # drops together are less than this part of what is lost without any.
 _NEEDED, _UNEXPLAINED = 1.0, 0.25
 _MORE = 64
+_BOTH = "Exact readings were made beside cheap ones; the fit joins both."
 # A cheap faithful fit stands if one feature has this share of it: then cheap and exact agree.
 _CLEAR = 0.18
 
@@ -161,7 +162,12 @@ class Plan:
             return Outcome(drawn.asked, counts, (drawn.note,))
         begun = len(drawn.masks) if more.cheap == self.cheap else 0
         follow = self.draw(n, begun + more.masks)
-        yield Order(follow.masks[begun:], more.cheap)
+        fresh = follow.masks[begun:]
+        if not more.cheap:  # some had to be read exactly already
+            known = {mask.tobytes() for mask in passes.masks[passes.exact]}
+            fresh = np.array([m for m in fresh if m.tobytes() not in known]).reshape(-1, n)
+        if len(fresh):
+            yield Order(fresh, more.cheap)
         counts["cheap" if more.cheap else "exact"] = len(follow.masks)
         return Outcome(drawn.asked + more.masks, counts, (drawn.note, follow.note, more.why))
 
@@ -178,15 +184,17 @@ class Plan:
         n = passes.masks.shape[1]
         exact = "exact" in counts or hasattr(self.recipe.regressor, "fit_mixed")
         kind = "exact" if exact else "cheap"
-        drawn = self.draw(n, counts.get(kind, 0) + more)
         read = passes.masks[passes.exact] if exact else passes.masks
         known = {mask.tobytes() for mask in read}
+        drawn = self.draw(n, max(counts.get(kind, 0), len(known)) + more)
         fresh = [mask for mask in drawn.masks if mask.tobytes() not in known][:more]
         if not fresh:
             raise InputError(f"There are no more masks to read. {drawn.note}".rstrip())
         yield Order(np.array(fresh), not exact)
         total = counts.get(kind, 0) + len(fresh)
-        return Outcome(sum(counts.values()) + more, {**counts, kind: total}, (drawn.note,))
+        counts = {**counts, kind: total}
+        notes = (drawn.note, _BOTH if len(counts) > 1 else "")
+        return Outcome(sum(counts.values()), counts, notes)
 
     def _shuffled(self, count: int) -> Ints:
         """An order in which any beginning is a fair part of all masks."""
@@ -196,17 +204,16 @@ class Plan:
         """As many masks as there are tokens for, a random part where the sampler has more."""
         ends = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool)])
         left = tokens - int(costs(ends, cheap=self.cheap).sum())
-        each = max(1.0, float(costs(drawn.masks, cheap=self.cheap).mean()))
-        if left < each:
-            least = tokens - left + round(each)
+        prices = costs(drawn.masks, cheap=self.cheap)
+        each = max(1.0, float(prices.mean()))
+        if left < prices.max():
+            least = tokens - left + int(prices.max())
             raise InputError(
                 f"A budget of {tokens:,} tokens is too small: the prompt with all features, with none "
-                f"and under one mask takes about {least:,}."
+                f"and under one mask takes up to {least:,}."
             )
-        fitting = self.draw(n, max(1, round(left / each)))
-        order = np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(
-            len(fitting.masks)
-        )
+        fitting = self.draw(n, max(1, round(left / each)))  # those may cost a little more or less
+        order = self._shuffled(len(fitting.masks))
         spent = np.cumsum(costs(fitting.masks[order], cheap=self.cheap))
         some = np.sort(order[: max(1, int((spent <= left).sum()))])
         return Sample(fitting.masks[some], fitting.asked, fitting.note)
@@ -215,19 +222,16 @@ class Plan:
         """Rounds of masks until the time is over."""
         assert self.budget.seconds is not None
         everything = self.draw(n, None)
-        masks = everything.masks[
-            np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(
-                len(everything.masks)
-            )
-        ]
+        masks = everything.masks[self._shuffled(len(everything.masks))]
         check_readings(self.recipe.regressor, len(masks) + 1)
         done = min(len(masks), max(_FIRST_ROUND, getattr(self.recipe.regressor, "least_readings", 1)))
         passes = yield Order(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cheap)
+        prices = costs(masks, cheap=self.cheap)
+        full = int(costs(np.ones((1, n), bool), cheap=self.cheap)[0])
         while done < len(masks):
             a_second = passes.tokens.sum() / max(passes.seconds, 1e-9)
             tokens = _MARGIN * a_second * (self.budget.seconds - passes.seconds)
-            full = int(costs(np.ones((1, n), bool), cheap=self.cheap)[0])
-            spent = np.cumsum(costs(masks[done:], cheap=self.cheap)) + full  # each round reads it again
+            spent = np.cumsum(prices[done:]) + full  # each round reads the full prompt again
             fitting = int((spent <= tokens).sum())
             if not fitting:
                 break

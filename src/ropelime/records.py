@@ -214,6 +214,13 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         for name in ("logprob", "kl"):
             shape = getattr(passes.asked, name).shape
             shapes[f"asked {name}"] = (shape, (len(passes.masks), passes.asked.logprob.shape[1]))
+    if passes.instead is not None:
+        shapes["instead"] = (passes.instead.shape[:1], (len(passes.masks),))
+    for pair in explanation.interactions:
+        if not (0 <= pair.first < n and 0 <= pair.second < n):
+            raise ValueError(f"there is no feature {max(pair.first, pair.second)}")
+    for member in explanation.members:
+        shapes["members"] = (member.weights.shape, (n,))
     if passes.kl is not None:
         shapes["kl"] = (passes.kl.shape, passes.logprob.shape)
     for distance in passes.distances.values():

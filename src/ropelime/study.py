@@ -15,12 +15,12 @@ from ropelime.budget import Budget
 from ropelime.errors import InputError
 from ropelime.explanation import Cost, Explanation, build
 from ropelime.interactions import Interaction, candidates, found
-from ropelime.passes import Passes, join
+from ropelime.passes import Ints, Masks, Passes, join
 from ropelime.plan import PRESETS, Order, Outcome, Plan, make_plan
 from ropelime.prompt import Prompt, Span
 from ropelime.samplers import resolve_sampler
 from ropelime.strategies import describe, unknown
-from ropelime.surrogate import Job, Removal, Surrogate, check_only_output
+from ropelime.surrogate import FunctionSurrogate, Job, Removal, Surrogate, check_only_output
 
 _CHEAP = (
     "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "
@@ -115,6 +115,11 @@ class Study:
         self.scorer = surrogate.prepare(prompt, cut, output, removal=self.removal)
         self.n = len(self.scorer.features)
         self.other = None
+        if choices.instead_of is not None and isinstance(surrogate, FunctionSurrogate):
+            raise InputError(
+                "A function of masks does not see the answer, so it cannot tell this one from "
+                "instead_of. Use a model, or an object with prepare() that is given the output."
+            )
         if choices.instead_of is not None:
             self.other = surrogate.prepare(prompt, cut, choices.instead_of, removal=self.removal)
         self.cheap, self.notes = self._readings()
@@ -141,9 +146,15 @@ class Study:
             return False, []
         if wanted is None and self.removal.how != "delete":
             return False, [_NOT_CHEAP.format(f"With removal={str(self.removal)!r} there are")]
-        if wanted is None and not self.scorer.looks_back:
+        scorers = [self.scorer, *([] if self.other is None else [self.other])]
+        if wanted is None and not all(scorer.looks_back for scorer in scorers):
             return False, [_NOT_CHEAP.format("The surrogate has")]
         return True, [_CHEAP]
+
+    def _cost(self, masks: Masks, *, cheap: bool) -> Ints:
+        """(N,) tokens that reading each mask takes, of the other answer too."""
+        cost = self.scorer.cost(masks, cheap=cheap)
+        return cost if self.other is None else cost + self.other.cost(masks, cheap=cheap)
 
     def jobs(self, order: Order) -> list[Job]:
         """What the surrogate has to read: of this answer, and of the other if there is one."""
@@ -179,16 +190,15 @@ class Study:
             more: by how many masks.
         """
         passes: Passes | None = None
-        notes: tuple[str, ...] = ()
         pairs: tuple[Interaction, ...] = ()
-        besides = 0  # tokens that were run for anything but the fit
+        besides = also_read = 0  # tokens and masks that were read for anything but the fit
         if before is None:
-            reading = self.plan.orders(self.n, self.scorer.cost)
+            reading = self.plan.orders(self.n, self._cost)
         else:
             passes = before.passes
-            notes = before.diagnostics.notes
             pairs = before.interactions
             besides = before.cost.tokens - passes.scored
+            also_read = before.cost.passes - _distinct(passes)
             reading = self.plan.further_orders(passes, before.config["masks"], more)
         order = next(reading)
         while True:
@@ -205,6 +215,7 @@ class Study:
             new = yield Order(wanted.masks, self.cheap)
             pairs = found(wanted, new)
             besides += new.scored
+            also_read = len(wanted.masks)
         return build(
             self.prompt,
             self.output,
@@ -214,9 +225,13 @@ class Study:
             self.recipe,
             self.config(outcome),
             span=(0, len(self.output)),
-            cost=Cost(_distinct(passes), passes.scored + besides, time.perf_counter() - self._start),
+            cost=Cost(
+                _distinct(passes) + also_read,
+                passes.scored + besides,
+                time.perf_counter() - self._start,
+            ),
             asked=outcome.asked,
-            notes=tuple(filter(None, (*notes, *outcome.notes, passes.note, *self.notes))),
+            notes=tuple(filter(None, (*outcome.notes, passes.note, *self.notes))),
             interactions=pairs,
         )
 

@@ -16,6 +16,8 @@ from ropelime.passes import Passes
 _FIRST, _SHARE, _DROP = 2.92, 1.30, 1.15
 # Fitted there too: the rank correlation with unseen readings, against that with left-out ones.
 _BASE, _LOG_SHARE, _FORETOLD = 0.55, 0.12, 0.40
+_BLIND = 0.1  # where there is nothing to go by
+_STILL = 1e-3  # nats: less is rounding
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,15 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
         passes: The readings that were fitted, the unmasked prompt first.
         fitted: What was made of them.
     """
-    singles = bool((passes.masks.sum(1) >= passes.masks.shape[1] - 1).all())
+    n = passes.masks.shape[1]
+    never = int(passes.masks.all(0).sum())
+    if never:
+        text = f"{never} of {n} parts were never removed: the ranking is a guess about them."
+        return Trust(_BLIND, text)
+    said = passes.logprob.sum(1) - (0.0 if passes.instead is None else passes.instead.sum(1))
+    if np.abs(said - said[0]).max() < _STILL or not fitted.weights.any():
+        return Trust(_BLIND, "Nothing that was removed moved the answer: the ranking means nothing.")
+    singles = bool((passes.masks.sum(1) >= n - 1).all())
     value = estimate(indicators(passes, fitted), singles=singles)
     first = "the first part is evidence for the answer"
     whole = "the weights foretell what removing parts does"

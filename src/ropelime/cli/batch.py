@@ -8,7 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropelime.cli.shared import add_closed, add_method, choices, closed, count, writable
+from ropelime.cli.shared import (
+    add_closed,
+    add_method,
+    choices,
+    closed,
+    count,
+    surrogates,
+    writable,
+)
 from ropelime.errors import InputError
 from ropelime.progress import Option, lines, note, reporting
 
@@ -90,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(
         choices(options),
         options.also,
-        tuple(options.surrogate),
+        tuple(surrogates(options)),
         options.device,
         options.dtype,
         Closed(**closed(options)) if asks else None,

@@ -28,10 +28,10 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--features", default="sentence", metavar="KIND", help=f"one of {', '.join(GRANULARITIES)}"
     )
     group.add_argument(
-        "--surrogate", nargs="+", default=["smollm2"], metavar="MODEL",
+        "--surrogate", action="append", metavar="MODEL",
         help="a name from `ropelime models`, a directory, a .gguf file or a hub id; or a model "
         "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
-        "several are asked each, and their shares averaged",
+        "given more than once, each is asked, and their shares are averaged",
     )  # fmt: skip
     group.add_argument(
         "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
@@ -195,7 +195,7 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
     say = None if options.quiet else note
     models = [
         load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
-        for name in options.surrogate
+        for name in surrogates(options)
     ]
     return {
         **chosen,
@@ -203,6 +203,11 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
         "surrogate": models[0] if len(models) == 1 else models,
         "progress": False if options.quiet else "auto",
     }
+
+
+def surrogates(options: argparse.Namespace) -> list[str]:
+    """The models that were named, or the embedded one."""
+    return options.surrogate or ["smollm2"]
 
 
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
