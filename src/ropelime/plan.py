@@ -156,7 +156,7 @@ class Plan:
             drawn = self._affordable(n, drawn, costs, self.budget.tokens)
         check_readings(self.recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
         passes = yield Order(np.concatenate([empty, drawn.masks]), self.cheap)
-        counts = {"cheap" if self.cheap else "exact": len(drawn.masks)}
+        counts = {_kind(self.cheap): len(drawn.masks)}
         more = self.further(passes, self.recipe) if self.further and self.budget.auto else None
         if more is None:
             return Outcome(drawn.asked, counts, (drawn.note,))
@@ -164,11 +164,10 @@ class Plan:
         follow = self.draw(n, begun + more.masks)
         fresh = follow.masks[begun:]
         if not more.cheap:  # some had to be read exactly already
-            known = {mask.tobytes() for mask in passes.masks[passes.exact]}
-            fresh = np.array([m for m in fresh if m.tobytes() not in known]).reshape(-1, n)
+            fresh = _unread(fresh, passes.masks[passes.exact])
         if len(fresh):
             yield Order(fresh, more.cheap)
-        counts["cheap" if more.cheap else "exact"] = len(follow.masks)
+        counts[_kind(more.cheap)] = len(follow.masks)
         return Outcome(drawn.asked + more.masks, counts, (drawn.note, follow.note, more.why))
 
     def further_orders(
@@ -183,14 +182,13 @@ class Plan:
         """
         n = passes.masks.shape[1]
         exact = "exact" in counts or hasattr(self.recipe.regressor, "fit_mixed")
-        kind = "exact" if exact else "cheap"
+        kind = _kind(not exact)
         read = passes.masks[passes.exact] if exact else passes.masks
-        known = {mask.tobytes() for mask in read}
-        drawn = self.draw(n, max(counts.get(kind, 0), len(known)) + more)
-        fresh = [mask for mask in drawn.masks if mask.tobytes() not in known][:more]
-        if not fresh:
+        drawn = self.draw(n, max(counts.get(kind, 0), len(read)) + more)
+        fresh = _unread(drawn.masks, read)[:more]
+        if not len(fresh):
             raise InputError(f"There are no more masks to read. {drawn.note}".rstrip())
-        yield Order(np.array(fresh), not exact)
+        yield Order(fresh, not exact)
         total = counts.get(kind, 0) + len(fresh)
         counts = {**counts, kind: total}
         notes = (drawn.note, _BOTH if len(counts) > 1 else "")
@@ -238,8 +236,18 @@ class Plan:
             passes = yield Order(masks[done : done + fitting], self.cheap)
             done += fitting
         note = "" if done == len(masks) else f"There was time for {done} of {len(masks)} masks."
-        counts = {"cheap" if self.cheap else "exact": done}
+        counts = {_kind(self.cheap): done}
         return Outcome(len(masks), counts, (everything.note, note))
+
+
+def _unread(masks: Masks, read: Masks) -> Masks:
+    """Those of the masks that are not among the ones that were read."""
+    known = {mask.tobytes() for mask in read}
+    return masks[[mask.tobytes() not in known for mask in masks]]
+
+
+def _kind(cheap: bool) -> str:
+    return "cheap" if cheap else "exact"
 
 
 @dataclass(frozen=True)

@@ -115,12 +115,12 @@ class Study:
         self.scorer = surrogate.prepare(prompt, cut, output, removal=self.removal)
         self.n = len(self.scorer.features)
         self.other = None
-        if choices.instead_of is not None and isinstance(surrogate, FunctionSurrogate):
-            raise InputError(
-                "A function of masks does not see the answer, so it cannot tell this one from "
-                "instead_of. Use a model, or an object with prepare() that is given the output."
-            )
         if choices.instead_of is not None:
+            if isinstance(surrogate, FunctionSurrogate):
+                raise InputError(
+                    "A function of masks does not see the answer, so it cannot tell this one from "
+                    "instead_of. Use a model, or an object with prepare() that is given the output."
+                )
             self.other = surrogate.prepare(prompt, cut, choices.instead_of, removal=self.removal)
         self.cheap, self.notes = self._readings()
         self.asks = self.recipe.target.reads_question and self.scorer.has_question

@@ -9,7 +9,7 @@ import numpy as np
 from ropelime.bench import figures, paper
 from ropelime.bench.runner import CHANCE
 from ropelime.bench.summary import METRICS, Results, Spread, spread
-from ropelime.bench.targets import CONTEXTCITE, Target
+from ropelime.bench.targets import CONTEXTCITE, Target, interval
 from ropelime.samplers import SPARSE_K_SETTINGS
 
 # Beside the agreement with labels: a row's key, its column and how it is written.
@@ -230,7 +230,7 @@ def _marginal(results: Results, parts: dict[str, tuple[str, ...]], place: int) -
 def _combined(results: Results, methods: Sequence[str]) -> list[str]:
     """The figures of several methods together."""
     f1 = spread(results.averaged(methods, "f1"))
-    cells = [_NONE if f1 is None else f"{f1.mean:.3f} {_interval(f1)}"]
+    cells = [_NONE if f1 is None else f"{f1.mean:.3f} {interval(f1)}"]
     for key, style in (("iou", ".3f"), ("auroc", ".3f"), ("lds", ".3f"), ("tokens", ",.0f")):
         values = results.averaged(methods, key)
         cells.append(_number(float(values.mean()) if len(values) else None, style))
@@ -265,11 +265,7 @@ def _padded(row: list[str]) -> list[str]:
 
 def _wide(value: Spread | None) -> str:
     """Mean ± std [interval]."""
-    return _NONE if value is None else f"{value.mean:.3f} ± {value.std:.3f} {_interval(value)}"
-
-
-def _interval(value: Spread) -> str:
-    return f"[{value.low:.3f}, {value.high:.3f}]"
+    return _NONE if value is None else f"{value.mean:.3f} ± {value.std:.3f} {interval(value)}"
 
 
 def _number(value: float | None, style: str = ".3f") -> str:

@@ -64,7 +64,7 @@ def targets(loaded: Mapping[Section, Results]) -> list[Target]:
 
 def _gold(results: Results) -> list[Target]:
     found = [
-        _least(f"gold, {group}: IoU of {SPARSE_K}", results.spread(SPARSE_K, "iou", group), least)
+        at_least(f"gold, {group}: IoU of {SPARSE_K}", results.spread(SPARSE_K, "iou", group), least)
         for group, least in GOLD_IOU.items()
     ]
     for group in LARGEST:
@@ -106,10 +106,10 @@ def _all(results: Results) -> list[Target]:
     found: list[Target] = []
     for margin, method, f1, lds, share in ranked[:_CANDIDATES]:
         ours = f"{method}: F1 {f1.mean:.3f}, LDS {lds.mean:.3f} at {share:.2f} of the tokens"
-        interval = f"F1 {_interval(f1)}, LDS {_interval(lds)}"
+        between = f"F1 {interval(f1)}, LDS {interval(lds)}"
         sure = (f1.low >= ALL_F1 and lds.low >= ALL_LDS) or f1.high < ALL_F1 or lds.high < ALL_LDS
         name = what if not found else f"the same, candidate {len(found) + 1}"
-        found.append(Target(name, required, ours, interval, margin >= 0, not sure))
+        found.append(Target(name, required, ours, between, margin >= 0, not sure))
     return found
 
 
@@ -132,13 +132,14 @@ def _mmlu(results: Results) -> list[Target]:
     return [*found, Target(what, required, f"{ours:g}", "", ours <= most)]
 
 
-def _least(what: str, value: Spread | None, least: float) -> Target:
+def at_least(what: str, value: Spread | None, least: float, digits: int = 2) -> Target:
+    """A mean that has to be so large, and whether it is."""
+    required = f"≥ {least:.{digits}f}"
     if value is None:
-        return Target(what, f"≥ {least:.2f}", "", "", None)
+        return Target(what, required, "", "", None)
     unsure = value.low < least <= value.high
-    return Target(
-        what, f"≥ {least:.2f}", f"{value.mean:.3f}", _interval(value), value.mean >= least, unsure
-    )
+    reached = value.mean >= least
+    return Target(what, required, f"{value.mean:.3f}", interval(value), reached, unsure)
 
 
 def _above(
@@ -149,8 +150,9 @@ def _above(
         return Target(what, required, "", "", None)
     unsure = value.low <= bound < value.high
     ours = f"{value.mean:{sign}.3f}{note}"
-    return Target(what, required, ours, _interval(value), value.mean > bound, unsure)
+    return Target(what, required, ours, interval(value), value.mean > bound, unsure)
 
 
-def _interval(value: Spread) -> str:
+def interval(value: Spread) -> str:
+    """The 90 % interval of a mean, as it is written."""
     return f"[{value.low:.3f}, {value.high:.3f}]"

@@ -81,6 +81,7 @@ class Engine:
         near = all(length <= int(r) for r in reach if r) and length <= long_from(self._model)
         return near and not alibi
 
+    @freed_memory_kept()
     def run(
         self,
         rows: Sequence[Row],
@@ -104,18 +105,6 @@ class Engine:
         Returns:
             How many tokens of each row were run, and a note if something went otherwise than planned.
         """
-        with freed_memory_kept():
-            return self._run(rows, take, keys, hidden, tokens, progress)
-
-    def _run(
-        self,
-        rows: Sequence[Row],
-        take: Callable[[Piece], None],
-        keys: Collection[int],
-        hidden: Collection[int],
-        tokens: int | None,
-        progress: Progress | None,
-    ) -> tuple[Ints, str]:
         ends = rows.ends if isinstance(rows, (Rows, Several)) else [row.end for row in rows]
         if self.packs(int(max(ends))):
             try:

@@ -24,6 +24,7 @@ from ropelime.bench.figures import Curve, CurvePanel
 from ropelime.bench.runner import CHANCE
 from ropelime.bench.summary import METRICS, Results, load
 from ropelime.bench.tables import markdown
+from ropelime.bench.targets import interval
 from ropelime.errors import InputError
 
 _INTRO = """\
@@ -183,7 +184,7 @@ def _table(one: Results, methods: Sequence[str] | None = None) -> str:
 
 def _wide(one: Results, name: str, metric: str) -> str:
     value = one.spread(name, metric)
-    return "–" if value is None else f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+    return "–" if value is None else f"{value.mean:.3f} {interval(value)}"
 
 
 def _gold(one: Results) -> list[str]:

@@ -8,7 +8,7 @@ from ropelime.bench import paper
 from ropelime.bench.budgets.names import CONTEXTCITE, EVIDENCE, FAITHFUL
 from ropelime.bench.budgets.trusting import calibration
 from ropelime.bench.summary import Results, Spread, spread
-from ropelime.bench.targets import Target
+from ropelime.bench.targets import Target, at_least, interval
 
 SMALL = "smollm2"
 F1_LARGE, AUROC_LARGE, COST_LARGE = 0.62, 0.90, 0.25
@@ -42,8 +42,8 @@ def targets(loaded: Mapping[tuple[str, str], Results]) -> list[Target]:
 def _large(one: Results, who: str) -> list[Target]:
     cost = share(one, EVIDENCE, "tokens")
     return [
-        _least(f"{who}: F1 of evidence", one.spread(EVIDENCE, "f1"), F1_LARGE),
-        _least(f"{who}: AUROC of evidence", one.spread(EVIDENCE, "auroc"), AUROC_LARGE),
+        at_least(f"{who}: F1 of evidence", one.spread(EVIDENCE, "f1"), F1_LARGE, 3),
+        at_least(f"{who}: AUROC of evidence", one.spread(EVIDENCE, "auroc"), AUROC_LARGE, 3),
         _most(f"{who}: tokens of evidence over ContextCite's", cost, COST_LARGE),
     ]
 
@@ -52,7 +52,7 @@ def _small(one: Results) -> list[Target]:
     ahead = spread(one.difference(EVIDENCE, CONTEXTCITE, "f1"))
     cost = share(one, EVIDENCE, "tokens")
     found = [
-        _least(f"{SMALL}: F1 of evidence less ContextCite's", ahead, AHEAD_SMALL),
+        at_least(f"{SMALL}: F1 of evidence less ContextCite's", ahead, AHEAD_SMALL, 3),
         _most(f"{SMALL}: tokens of evidence over ContextCite's", cost, COST_SMALL),
     ]
     theirs = one.mean(CONTEXTCITE, "lds") or 0.0
@@ -67,8 +67,7 @@ def _small(one: Results) -> list[Target]:
             reached = value.mean >= least
             unsure = value.low < least <= value.high
             ours = f"{name}: {value.mean:.3f} at {share(one, name, key):.2f}"
-            interval = f"[{value.low:.3f}, {value.high:.3f}]"
-            found.append(Target(what, f"≥ {least:.3f}", ours, interval, reached, unsure))
+            found.append(Target(what, f"≥ {least:.3f}", ours, interval(value), reached, unsure))
     return found
 
 
@@ -89,7 +88,7 @@ def _gold(one: Results, who: str) -> list[Target]:
     for group in one.buckets():
         bound = paper.SPARSE_K[group].iou.mean - (_WITHIN if group == _FIRST_BUCKET else 0.0)
         what = f"{who}, gold, {group}: IoU of evidence against the paper's {paper.HOTPOTQA_MODEL}"
-        found.append(_least(what, one.spread(EVIDENCE, "iou", group), bound))
+        found.append(at_least(what, one.spread(EVIDENCE, "iou", group), bound, 3))
     return found
 
 
@@ -98,22 +97,13 @@ def _sure(one: Results, who: str) -> list[Target]:
     for name in (EVIDENCE, FAITHFUL):
         covered = one.spread(name, "covered")
         if covered is not None:
-            found.append(_least(f"{who}: features whose interval holds, {name}", covered, COVERED))
+            found.append(at_least(f"{who}: features whose interval holds, {name}", covered, COVERED, 3))
         judged = calibration(one, name)
         if judged is not None:
             what = f"{who}: trust tells the worst fifth, {name}"
             reached = judged.worst >= WORST
             found.append(Target(what, f"≥ {WORST:.2f}", f"{judged.worst:.3f}", "", reached))
     return found
-
-
-def _least(what: str, value: Spread | None, least: float) -> Target:
-    if value is None:
-        return Target(what, f"≥ {least:.3f}", "", "", None)
-    interval = f"[{value.low:.3f}, {value.high:.3f}]"
-    unsure = value.low < least <= value.high
-    reached = value.mean >= least
-    return Target(what, f"≥ {least:.3f}", f"{value.mean:.3f}", interval, reached, unsure)
 
 
 def _most(what: str, value: float, most: float) -> Target:
