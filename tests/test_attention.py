@@ -144,3 +144,15 @@ def test_blocks_are_causal_attention(
     whole = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
     made = attention._blocks(q, k, v, None)
     torch.testing.assert_close(made, whole.transpose(1, 2), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("count", "keys"), [(1, 1), (5, 40), (200, 200), (300, 900), (33, 64)])
+@pytest.mark.parametrize("block", [32, 256])
+def test_the_kernel_for_tiles_is_causal_attention(
+    count: int, keys: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_FUSED_BLOCK", block)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
+    made = attention._fused(q, k, v, 0.3, attention.slope(count, keys, q.dtype))
+    torch.testing.assert_close(made, attention._blocks(q, k, v, 0.3), atol=1e-5, rtol=0)

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ropelime.surrogate.packing import Chunk
+from ropelime.surrogate.tiles import has_tiles
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -30,6 +32,7 @@ except ImportError:
 NAME = "ropelime"
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
 _BLOCK_BYTES = 1 << 23  # of products at once: larger pieces of memory are not kept when they are freed
+_FUSED_BLOCK = 256  # the same for the fused kernel
 _FEWEST = 16  # queries of a block, however many keys there are
 _PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
@@ -133,7 +136,11 @@ class Packed:
             k, v = (pool.index_select(1, index)[None] for pool in pools)
             near = window if window is not None and window < k.shape[2] else None
             if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
-                out[:, first : segment.stop] = _blocks(q, k, v, scaling)
+                if same_width and half and has_tiles():
+                    made = _fused(q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype))
+                else:
+                    made = _blocks(q, k, v, scaling)
+                out[:, first : segment.stop] = made
                 continue
             mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
             attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
@@ -163,6 +170,12 @@ class Packed:
             mask = torch.zeros(visible.shape, dtype=dtype, device=device)
             self._made[name] = mask.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
         made: torch.Tensor = self._made[name]
+        return made
+
+    def _slope(self, queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
+        if ("slope", queries, keys) not in self._made:
+            self._made["slope", queries, keys] = slope(queries, keys, dtype)
+        made: torch.Tensor = self._made["slope", queries, keys]
         return made
 
     def _varlen(
@@ -229,6 +242,53 @@ def _cumulative(
         int(queries.max()),
         int(keys.max()),
     )
+
+
+def slope(queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
+    """(block, keys + block) what :func:`_fused` adds to the products of a block of queries.
+
+    Nothing, and at the end minus infinity above the diagonal; a block takes its own part of it.
+    """
+    step = min(queries, _FUSED_BLOCK)
+    made = torch.zeros(step, keys + step, dtype=dtype)
+    made[:, keys:].masked_fill_(torch.ones(step, step, dtype=torch.bool).triu_(1), float("-inf"))
+    return made
+
+
+def _fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    hidden: torch.Tensor,
+) -> torch.Tensor:
+    """Causal attention by torch's fused kernel.
+
+    Args:
+        query: (1, heads, q, d), the last q of the keys' tokens.
+        key: (1, fewer heads, keys, d).
+        value: (1, fewer heads, keys, e).
+        scaling: What the products are multiplied by.
+        hidden: What is added to them, see :func:`slope`.
+
+    Returns:
+        (1, q, heads, e).
+    """
+    heads, count = query.shape[1:3]
+    past = key.shape[2] - count
+    k, v = (each.repeat_interleave(heads // each.shape[1], 1) for each in (key, value))
+    attention = functional.scaled_dot_product_attention
+    if not past:
+        return attention(query, k, v, is_causal=True, scale=scaling).transpose(1, 2)
+    out = query.new_empty(1, count, heads, value.shape[-1])
+    for start in range(0, count, len(hidden)):
+        stop = min(count, start + len(hidden))
+        rows, seen = stop - start, past + stop
+        end = hidden.shape[1] - len(hidden) + rows
+        mask = hidden[:rows, end - seen : end]
+        made = attention(query[:, :, start:stop], k[:, :, :seen], v[:, :, :seen], mask, scale=scaling)
+        out[:, start:stop] = made.transpose(1, 2)
+    return out
 
 
 def _blocks(

@@ -20,9 +20,10 @@ from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
+from ropelime.surrogate.tiles import Tiled
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
-_CPU_TOKENS = 1_024  # enough for its matrix products
+_CPU_TOKENS = 2_048  # enough for its matrix products
 _GPU_TOKENS = 32_768  # enough to keep a large one busy; more only takes memory
 _WIDTHS = 16  # a token takes about so many times a layer's widths, until its memory has been seen
 _FEWEST_TOKENS = 64  # where even that does not fit, nothing will
@@ -60,6 +61,7 @@ class Engine:
         self._model, self._name = model, name
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
         self._layers = layers_of(model)
+        self._tiled = Tiled(model)
         self._depth = int(model.config.get_text_config().num_hidden_layers)
 
     def packs(self, longest: int) -> bool:
@@ -136,7 +138,7 @@ class Engine:
         stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
         vocabulary = int(self._model.config.get_text_config().vocab_size)
-        with packed_attention(self._model):
+        with packed_attention(self._model), self._tiled(packer.tokens):
             while not packer.finished(place):
                 if progress:
                     progress(done, packer.tokens)

@@ -1,0 +1,107 @@
+"""Linear layers whose weights are laid out once as a processor with matrix tiles (AMX) wants them.
+
+Left to itself torch lays them out anew in every product, and tiles are fast enough for that to be a
+fifth of the time. The result is the same but for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+_PAYS_FROM = 8_192  # tokens of a run: laying out takes as long as is saved on about half as many
+_MOST_BYTES = 1 << 30  # of weights that are held a second time
+_ROWS = 2_048  # of the products that the layout is chosen for
+_NEEDED = (
+    "_linear_pointwise",
+    "_reorder_linear_weight",
+)  # of torch.ops.mkldnn; no part of its promises
+
+Form = Callable[[torch.Tensor], torch.Tensor]
+
+
+@lru_cache
+def has_tiles() -> bool:
+    """Whether this processor multiplies tiles of bfloat16, and torch knows."""
+    known = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(known and known())
+
+
+class Tiled:
+    """The linear layers of one model, laid out for tiles while a long run needs them."""
+
+    def __init__(self, model: Any) -> None:
+        """Lay out nothing yet."""
+        self._model = model
+        self._forms: list[tuple[Any, Form]] = []
+        self._made_for: list[tuple[int, int]] = []
+
+    @contextmanager
+    def __call__(self, tokens: int) -> Iterator[None]:
+        """Use them for a run of so many tokens, if that pays.
+
+        Whether it does is decided by the run alone: the same run rounds alike whatever ran before it.
+        """
+        parts = _linears(self._model) if tokens >= _PAYS_FROM and can_lay_out() else []
+        if sum(part.weight.nbytes for part in parts) > _MOST_BYTES:
+            parts = []
+        state = [(part.weight.data_ptr(), _changes(part.weight)) for part in parts]
+        if parts and state != self._made_for:
+            self._forms, self._made_for = [(part, lay_out(part)) for part in parts], state
+        try:
+            for part, form in self._forms if parts else ():
+                part.forward = form
+            yield
+        finally:
+            for part in parts:
+                vars(part).pop("forward", None)
+
+
+@lru_cache
+def can_lay_out() -> bool:
+    """Whether weights can be laid out here, and products with them are right."""
+    if not has_tiles() or not all(hasattr(torch.ops.mkldnn, name) for name in _NEEDED):
+        return False
+    part = torch.nn.Linear(64, 32, dtype=torch.bfloat16)
+    states = torch.randn(1, 16, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    try:
+        with torch.inference_mode():
+            return torch.allclose(lay_out(part)(states), part(states), atol=0.05)
+    except RuntimeError:  # some other release of torch
+        return False
+
+
+def lay_out(part: torch.nn.Linear) -> Form:
+    """What a linear layer does, with its weights laid out."""
+    weight = torch.ops.mkldnn._reorder_linear_weight(part.weight.detach(), _ROWS)
+    bias = None if part.bias is None else part.bias.detach()
+    multiply = torch.ops.mkldnn._linear_pointwise
+
+    def forward(states: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = multiply(states, weight, bias, "none", [], "")
+        return made
+
+    return forward
+
+
+def _linears(model: Any) -> list[Any]:
+    """The linear layers in bfloat16 that nobody has changed; the head works on few rows and stays."""
+    head = model.get_output_embeddings()
+    return [
+        part
+        for part in model.modules()
+        if type(part) is torch.nn.Linear
+        and part is not head
+        and part.weight.dtype == torch.bfloat16
+        and part.weight.device.type == "cpu"
+        and "forward" not in vars(part)  # accelerate's hooks
+    ]
+
+
+def _changes(weight: torch.Tensor) -> int:
+    """How often a tensor was changed in place."""
+    return 0 if weight.is_inference() else int(weight._version)

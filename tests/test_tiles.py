@@ -1,0 +1,131 @@
+"""Weights laid out for matrix tiles: the same products, only while a run needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import byte_level, tiny_model
+from ropelime import prompt as prompts
+from ropelime.surrogate import attention, tiles
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+
+PROMPT = prompts.from_text("Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?")
+
+pytestmark = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="needs a processor that knows bfloat16"
+)
+
+
+@pytest.fixture(autouse=True)
+def processor_with_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that is done for tiles, on a processor that may have none: slower, and as right."""
+    for module in (attention, tiles):
+        monkeypatch.setattr(module, "has_tiles", lambda: True)
+    monkeypatch.setattr(tiles, "_PAYS_FROM", 1)
+    tiles.can_lay_out.cache_clear()
+    yield
+    monkeypatch.undo()
+    tiles.can_lay_out.cache_clear()
+
+
+def scorer(name: str, dtype: torch.dtype) -> LocalScorer:
+    model = deepcopy(tiny_model(name).model).to(dtype)
+    return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
+
+
+def readings(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    n = len(reader.features)
+    masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
+    return reader.score(masks, kl=False, **options).logprob
+
+
+def linears(reader: LocalScorer) -> list[Any]:
+    model = reader._surrogate.model
+    return [part for part in model.modules() if type(part) is torch.nn.Linear]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_a_linear_layer_laid_out_is_the_same(bias: bool, rows: int) -> None:
+    torch.manual_seed(0)
+    part = torch.nn.Linear(48, 80, bias=bias, dtype=torch.bfloat16)
+    states = torch.randn(1, rows, 48, dtype=torch.bfloat16)
+    assert tiles.can_lay_out()
+    with torch.inference_mode():
+        torch.testing.assert_close(tiles.lay_out(part)(states), part(states), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("cheap", [False, True])
+def test_readings_are_the_same_but_for_rounding(
+    name: str, cheap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = readings(scorer(name, torch.float32), cheap=cheap)
+    tiled = readings(scorer(name, torch.bfloat16), cheap=cheap)
+    for module in (attention, tiles):
+        monkeypatch.setattr(module, "has_tiles", lambda: False)
+    tiles.can_lay_out.cache_clear()
+    plain = readings(scorer(name, torch.bfloat16), cheap=cheap)
+    assert abs(tiled - exact).max() <= 2 * abs(plain - exact).max() + 1e-3
+
+
+def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = scorer("llama", torch.bfloat16)
+    used: list[Any] = []
+    lay_out = tiles.lay_out
+
+    def counted(part: Any) -> Any:
+        used.append(part)
+        return lay_out(part)
+
+    monkeypatch.setattr(tiles, "lay_out", counted)
+    first = readings(reader)
+    assert used
+    assert not any("forward" in vars(part) for part in linears(reader))
+    used.clear()
+    np.testing.assert_array_equal(readings(reader), first)
+    assert not used  # laid out once
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        readings(reader, progress=stop)
+    assert not any("forward" in vars(part) for part in linears(reader))
+
+
+def test_changed_weights_are_noticed() -> None:
+    reader = scorer("llama", torch.bfloat16)
+    before = readings(reader)
+    with torch.no_grad():
+        for part in linears(reader):
+            part.weight.mul_(1.5)
+    after = readings(reader)
+    assert abs(after - before).max() > 0.01
+    fresh = scorer("llama", torch.bfloat16)
+    with torch.no_grad():
+        for part in linears(fresh):
+            part.weight.mul_(1.5)
+    np.testing.assert_array_equal(after, readings(fresh))
+
+
+@pytest.mark.parametrize("why", ["float32", "short run", "too many weights", "hooked"])
+def test_what_is_not_laid_out(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = scorer("llama", torch.float32 if why == "float32" else torch.bfloat16)
+    if why == "short run":
+        monkeypatch.setattr(tiles, "_PAYS_FROM", 10_000)
+    if why == "too many weights":
+        monkeypatch.setattr(tiles, "_MOST_BYTES", 1_000)
+    if why == "hooked":
+        for part in linears(reader):
+            part.forward = part.forward
+    monkeypatch.setattr(tiles, "lay_out", lambda part: pytest.fail("was laid out"))
+    monkeypatch.setattr(tiles, "can_lay_out", lambda: True)
+    readings(reader)
+    assert all(("forward" in vars(part)) == (why == "hooked") for part in linears(reader))
