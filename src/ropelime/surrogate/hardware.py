@@ -19,6 +19,7 @@ import torch
 from ropelime.surrogate.allocator import give_back
 from ropelime.surrogate.engine import head_size
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.surrogate.tiles import has_tiles
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048
@@ -114,6 +115,7 @@ class Hardware:
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
+            "tiles": has_tiles(),
         }
         if self.kind == "cuda":
             facts["gpu"] = torch.cuda.get_device_name(self._device)

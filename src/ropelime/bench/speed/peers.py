@@ -22,6 +22,7 @@ from ropelime.surrogate.local import LocalSurrogate
 
 INSTALL = "pip install 'ropelime[peers]'"
 BATCHES = (1, 2, 4, 8, 16)
+_TRIED = 16  # masks that each of them is tried with
 _BUDGET = 64
 
 
@@ -47,11 +48,11 @@ class Single:
 
 
 class BatchSize:
-    """ContextCite's best batch size: each is tried once, on one prompt, when it is first asked for."""
+    """ContextCite's best batch size: each is tried once, on a few masks, when it is first asked for."""
 
     def __init__(self, surrogate: LocalSurrogate, example: Example, masks: Masks) -> None:
         """Take the prompt to try it on."""
-        self._surrogate, self._example, self._masks = surrogate, example, masks
+        self._surrogate, self._example, self._masks = surrogate, example, masks[:_TRIED]
         self._seconds: dict[int, float] = {}
 
     def best(self) -> int:

@@ -47,8 +47,13 @@ class Speed:
         machine = self.header["machine"]
         if "gpu" in machine:
             return str(machine["gpu"])
-        threads = machine["threads"]
-        return f"{machine['cpu']}, {threads} of {machine['cores']} cores"
+        return f"{self.processor}, {machine['threads']} of {machine['cores']} cores"
+
+    @property
+    def processor(self) -> str:
+        """The CPU, and whether it has matrix tiles."""
+        machine = self.header["machine"]
+        return f"{machine['cpu']} with AMX" if machine.get("tiles") else str(machine["cpu"])
 
     @property
     def on_gpu(self) -> bool:

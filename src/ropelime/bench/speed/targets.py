@@ -29,8 +29,8 @@ def targets(loaded: Sequence[Speed]) -> list[Target]:
             found += _shape(one)
         elif one.section == "start" and not one.on_gpu:
             row = one.rows[0]
-            found.append(_most("CPU: first explanation, seconds since start", 5.0, row["since"]))
-            found.append(_most("CPU: second explanation, seconds", 1.5, row["second"]))
+            found.append(_most(f"{one.processor}: first explanation, since start", 5.0, row["since"]))
+            found.append(_most(f"{one.processor}: second explanation", 1.5, row["second"]))
     return found
 
 
@@ -40,16 +40,17 @@ def _contest(one: Speed) -> list[Target]:
     if one.on_gpu:
         return [_times("GPU: seconds of the loop over ours", 10, halves, LOOP)]
     single = {method: total(one.of(method, task=LEAVE_ONE_OUT)) for method in methods}
+    cpu = one.processor
     return [
-        _times(f"CPU: seconds of {CONTEXTCITE} over ours", 2.2, halves, CONTEXTCITE),
+        _times(f"{cpu}: seconds of {CONTEXTCITE} over ours", 2.2, halves, CONTEXTCITE),
         _times(
-            f"CPU: seconds of {CONTEXTCITE} over those of a default explanation of ours",
+            f"{cpu}: seconds of {CONTEXTCITE} over those of a default explanation of ours",
             10,
             {**halves, OURS: halves.get(DEFAULT)},
             CONTEXTCITE,
         ),
-        _share(f"CPU: floor / seconds, {HALVES}", 0.75, halves[OURS]),
-        _times(f"CPU: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
+        _share(f"{cpu}: floor / seconds, {HALVES}", 0.75, halves[OURS]),
+        _times(f"{cpu}: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
     ]
 
 
