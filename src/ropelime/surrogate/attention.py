@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -274,20 +275,23 @@ def _fused(
     Returns:
         (1, q, heads, e).
     """
+    groups, keys = key.shape[1:3]
     heads, count = query.shape[1:3]
-    past = key.shape[2] - count
-    k, v = (each.repeat_interleave(heads // each.shape[1], 1) for each in (key, value))
-    attention = functional.scaled_dot_product_attention
+    past = keys - count
+    # Heads that share their keys as rows of one batch: the keys are repeated without being copied.
+    q = query[0].unflatten(0, (groups, -1))
+    k, v = (each[0][:, None].expand(-1, heads // groups, -1, -1) for each in (key, value))
+    attention = partial(functional.scaled_dot_product_attention, scale=scaling)
     if not past:
-        return attention(query, k, v, is_causal=True, scale=scaling).transpose(1, 2)
+        return attention(q, k, v, is_causal=True).flatten(0, 1).transpose(0, 1)[None]
     out = query.new_empty(1, count, heads, value.shape[-1])
     for start in range(0, count, len(hidden)):
         stop = min(count, start + len(hidden))
         rows, seen = stop - start, past + stop
         end = hidden.shape[1] - len(hidden) + rows
         mask = hidden[:rows, end - seen : end]
-        made = attention(query[:, :, start:stop], k[:, :, :seen], v[:, :, :seen], mask, scale=scaling)
-        out[:, start:stop] = made.transpose(1, 2)
+        made = attention(q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen], mask)
+        out[0, start:stop] = made.flatten(0, 1).transpose(0, 1)
     return out
 
 
