@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -279,7 +279,7 @@ def _fused(
     heads, count = query.shape[1:3]
     past = keys - count
     # Heads that share their keys as rows of one batch: the keys are repeated without being copied.
-    q = query[0].unflatten(0, (groups, -1))
+    q = query[0].view(groups, -1, *query.shape[2:])
     k, v = (each[0][:, None].expand(-1, heads // groups, -1, -1) for each in (key, value))
     attention = partial(functional.scaled_dot_product_attention, scale=scaling)
     if not past:
@@ -367,18 +367,22 @@ def _forward(
 AttentionInterface.register(NAME, _forward)
 
 
+def configs_of(model: Any) -> list[Any]:
+    """All that say where a model takes its attention from."""
+    return list({id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values())
+
+
 @contextmanager
-def packed_attention(model: Any) -> Iterator[None]:
-    """Let a model take its attention from here."""
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    before = {at: config._attn_implementation for at, config in configs.items()}
+def packed_attention(configs: Sequence[Any]) -> Iterator[None]:
+    """Let the model of these take its attention from here."""
+    before = [config._attn_implementation for config in configs]
     try:
-        for config in configs.values():
+        for config in configs:
             config._attn_implementation = NAME
         yield
     finally:
-        for at, config in configs.items():
-            config._attn_implementation = before[at]
+        for config, own in zip(configs, before, strict=True):
+            config._attn_implementation = own
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from transformers import DynamicCache
 from ropelime.errors import ModelError
 from ropelime.passes import Ints
 from ropelime.surrogate.allocator import freed_memory_kept
-from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
+from ropelime.surrogate.attention import (
+    NotPackableError,
+    Packed,
+    Stack,
+    configs_of,
+    packed_attention,
+    running,
+)
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
@@ -62,6 +69,7 @@ class Engine:
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
         self._layers = layers_of(model)
         self._tiled = Tiled(model)
+        self._configs = configs_of(model)
         self._depth = int(model.config.get_text_config().num_hidden_layers)
 
     def packs(self, longest: int) -> bool:
@@ -138,7 +146,7 @@ class Engine:
         stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
         vocabulary = int(self._model.config.get_text_config().vocab_size)
-        with packed_attention(self._model), self._tiled(packer.tokens):
+        with packed_attention(self._configs), self._tiled(packer.tokens):
             while not packer.finished(place):
                 if progress:
                     progress(done, packer.tokens)
