@@ -62,9 +62,14 @@ tails with the keys of the prompt, and what a tail may not see struck out of it,
 gains little: the copies are cheap beside the products and the exponentials.
 
 On a CPU the engine lets the C library keep freed memory while it runs, and gives it back after each
-run; the setting stays for the process and serves the others too. Resident memory still rises with the
-first masks of a process: torch keeps the code that it makes for matrix products of each size, rows are
-of many lengths, and the last 256 sizes are kept (left to itself torch would keep 1,024, twice)."""
+run. Resident memory still rises with the first masks of a process: torch keeps the code that it makes
+for matrix products of each size, rows are of many lengths, and the last 256 sizes are kept (left to
+itself torch would keep 1,024, twice).
+
+A processor with matrix tiles (AMX) multiplies so fast that all the rest counts: there the weights are
+laid out once for a run of many tokens, and torch's fused attention is used. One without them is busy
+with the products themselves: a plain loop comes to about half of the floor, so that an engine that
+wasted nothing at all would be twice as fast, and only what is shared can make it more than that."""
 
 _COMPILING = """\
 torch.compile is applied layer by layer and leaves the packed attention alone, a loop over rows that it
