@@ -217,7 +217,7 @@ class LocalScorer:
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
         surrogate = self._surrogate
-        Window(surrogate.name, surrogate.window).check_grown(int(rows.ends.max()) + 1)
+        Window(surrogate.name, surrogate.window).check_grown(rows.reach + 1)
         if cheap and not self.looks_back:
             raise ModelError(
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ropelime.passes import Ints
+from ropelime.passes import Ints, Masks
 from ropelime.surrogate.rows import Row
 
 
@@ -25,14 +26,26 @@ class Segment:
         start: Where it begins in the chunk.
         stop: Where it ends.
         outputs: Where those of its tokens begin that predict the output, the end if there are none.
-        keys: What its tokens look at: places in the pool, which is the stack with the chunk behind it.
-            Its own tokens are the last of them, each sees those up to itself.
+        own: Where its own tokens begin in the pool, which is the stack with the chunk behind it.
+        path: Where in the pool those are that it may look back at,
+        sees: (p,) and which of the first p of them it does look back at; all if None.
     """
 
     start: int
     stop: int
     outputs: int
-    keys: Ints
+    own: int
+    path: Ints
+    sees: Masks | None = None
+
+    @cached_property
+    def keys(self) -> Ints:
+        """What its tokens look at: places in the pool.
+
+        Its own tokens are the last of them, each sees those up to itself.
+        """
+        before = self.path if self.sees is None else self.path[: len(self.sees)][self.sees]
+        return np.concatenate([before, self.own + np.arange(self.stop - self.start)])
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Chunk:
         readings: (K, 2) and the mask and the token that each is for, counted from the end: -1 is the
             last one of the output.
         finished: The rows that end here,
-        pools: and where in the pool the keys are that each of them saw.
+        pools: and where in the pool the tokens are of each of them that is whole.
     """
 
     ids: Ints
@@ -91,11 +104,11 @@ class Packer:
         path: Row | None = None
         for number, row in enumerate(rows):
             lengths[number] = row.length
-            if row.past is None:
+            if row.sees is None:
                 self.shared[number] = _common(path, row)
                 path = row
             else:
-                seen[number] = row.past[-1] + 1 if len(row.past) else 0
+                seen[number] = len(row.sees) - np.argmax(row.sees[::-1]) if row.sees.any() else 0
         self.capacity = int(lengths.max(initial=0))  # places that a stack may need
         self.fresh = lengths - self.shared  # tokens of each row that are run
         self.tokens = int(self.fresh.sum())
@@ -131,10 +144,11 @@ class Packer:
         pools: list[Ints] = []
         height = place.stacked
         where = np.arange(max(height, self.capacity))  # place in the pool of each token of the path
+        path: Ints | None = None  # a copy of it, as long as nothing is added to it
         at, number, done, gathered, predicted = 0, place.row, place.done, 0, 0
         while number < len(self.rows):
             row = self.rows[number]
-            begin = int(self.shared[number]) + done if row.past is None else 0
+            begin = int(self.shared[number]) + done if row.whole else 0
             end = row.length
             if begin == end:  # the same prompt once more: nothing is left to run
                 finished.append(row)
@@ -143,33 +157,35 @@ class Packer:
                 continue
             first = row.length - row.outputs  # the first token that predicts the output
             room = outputs - predicted
-            if row.past is None:
+            if row.sees is None:
                 end = min(end, begin + tokens - at, max(begin, first) + room)
-            gathered += end if row.past is None else len(row.past) + end
+            gathered += end if row.sees is None else int(np.count_nonzero(row.sees)) + end
             if end <= begin or (segments and gathered > keys):
                 break
-            tail = 0 if row.past is None else row.length
+            tail = 0 if row.whole else row.length
             if segments and (at + tail > tokens or (tail and predicted + row.outputs > outputs)):
                 break
-            own = height + at + np.arange(end - begin)
-            if row.past is None:
-                where[begin:end] = own
-                seen = where[:end].copy()
+            own = height + at
+            if row.whole:
+                where[begin:end] = own + np.arange(end - begin)
+                before, path = where[:begin].copy(), None
             else:
-                seen = np.concatenate([where[row.past], own])
+                before = path = where.copy() if path is None else path
             wanted = np.arange(max(begin, first), end)
-            segments.append(Segment(at, at + end - begin, at + end - begin - len(wanted), seen))
+            stop = at + end - begin
+            segments.append(Segment(at, stop, stop - len(wanted), own, before, row.sees))
             ids.append(row.ids[begin:end])
             positions.append(row.positions[begin:end])
             picked.append(at + wanted - begin)
             readings.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
-            at += end - begin
+            at = stop
             predicted += len(wanted)
             if end < row.length:
                 done = end - int(self.shared[number])
                 break
             finished.append(row)
-            pools.append(seen)
+            if row.whole:
+                pools.append(where[:end].copy())
             number, done = number + 1, 0
         need = int(self.shared[number]) + done if done else int(self._needs[number])
         target = np.flatnonzero(where[:need] >= height)
