@@ -10,18 +10,21 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ropelime.passes import Ints
 from ropelime.surrogate.packing import Chunk
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
     _VARLEN = set(inspect.signature(varlen_attn).parameters)
 except ImportError:
@@ -32,6 +35,7 @@ _BLOCK = 128  # queries at once on the CPU, so that the masked half of the produ
 _BLOCK_BYTES = 1 << 23  # of products at once: larger pieces of memory are not kept when they are freed
 _FEWEST = 16  # queries of a block, however many keys there are
 _PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
+_HALF = (torch.bfloat16, torch.float16)  # what the fused kernel takes
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
 
 
@@ -118,7 +122,7 @@ class Packed:
         short = layer == self._last
         usual = all(options.get(name) is None for name in _UNUSUAL)
         same_width = query.shape[-1] == value.shape[-1]
-        half = query.dtype in (torch.bfloat16, torch.float16)
+        half = query.dtype in _HALF
         if usual and same_width and half and query.shape[-1] <= 256 and _has_varlen(query.device):
             return self._varlen(query, pool_k, pool_v, scaling, window, short=short)
         # Heads first and in order, or every row's gathering would walk all over them.
@@ -175,35 +179,28 @@ class Packed:
         *,
         short: bool,
     ) -> torch.Tensor:
-        """One fused call for all segments."""
+        """One fused call for all segments, and one more for what groups of them have in common."""
         queries = query[0].transpose(0, 1)
-        out = torch.zeros_like(queries) if short else queries
         if short and not len(self.chunk.outputs):
-            return out[None]
-        name = ("varlen", short, query.device)
+            return torch.zeros_like(queries)[None]
+        # A window counts from each token: what is nearer or farther is no longer known in a group.
+        share = window is None or window >= max((g.longest for g in self.chunk.groups), default=0)
+        name = ("varlen", short, share, query.device)
         if name not in self._made:
-            self._made[name] = _cumulative(self.chunk, query.device, short=short)
-        index, starts_q, starts_k, most_q, most_k = self._made[name]
+            self._made[name] = _cumulative(self.chunk, query.device, short=short, share=share)
+        each, jointly, grouped = self._made[name]
         wanted = torch.as_tensor(self.chunk.outputs, device=query.device) if short else slice(None)
-        # Newer releases want to be told that there are fewer heads of keys, older ones find out.
-        fewer: dict[str, Any] = (
-            {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
-        )
-        made = varlen_attn(
-            queries[wanted],
-            pool_k[index],
-            pool_v[index],
-            starts_q,
-            starts_k,
-            most_q,
-            most_k,
-            scale=scaling,
-            window_size=(-1 if window is None else window - 1, 0),
-            **fewer,
-        )
+        picked = queries[wanted]
+        found, sums = _fused(picked, pool_k, pool_v, each, scaling, window, sums=jointly is not None)
+        if jointly is not None:
+            common, over = _fused(
+                picked[grouped], pool_k, pool_v, jointly, scaling, causal=False, sums=True
+            )
+            found[grouped] = _merged(found[grouped], sums[:, grouped], common, over)
         if not short:
-            return torch.as_tensor(made)[None]
-        out[wanted] = torch.as_tensor(made)
+            return found[None]
+        out = torch.zeros_like(queries)
+        out[wanted] = found
         return out[None]
 
 
@@ -214,21 +211,111 @@ def _has_varlen(device: torch.device) -> bool:
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+def shares_keys(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether groups of rows gather the keys that they have in common only once.
+
+    Not on AMD's cards, whose kernel lays its sums of exponentials out in another way.
+    """
+    able = "return_aux" in _VARLEN and torch.version.hip is None
+    return able and dtype in _HALF and _has_varlen(device)
+
+
+@dataclass(frozen=True)
+class _Ragged:
+    """Sequences of many lengths, one behind the other.
+
+    Attributes:
+        index: Where in the pool their keys are.
+        starts_q: Where the queries of each begin, and where the last ones end.
+        starts_k: The same for the keys.
+        most_q: The most queries of a sequence.
+        most_k: The most keys.
+    """
+
+    index: torch.Tensor
+    starts_q: torch.Tensor
+    starts_k: torch.Tensor
+    most_q: int
+    most_k: int
+
+    @classmethod
+    def of(cls, queries: Sequence[int], keys: Sequence[Ints], device: torch.device) -> _Ragged:
+        counts = [np.array([0, *queries]), np.array([0, *(len(k) for k in keys)])]
+        starts_q, starts_k = (torch.as_tensor(c.cumsum()).to(device, torch.int32) for c in counts)
+        index = torch.as_tensor(np.concatenate(keys)).to(device)
+        return cls(index, starts_q, starts_k, int(counts[0].max()), int(counts[1].max()))
+
+
 def _cumulative(
-    chunk: Chunk, device: torch.device, *, short: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
-    """Where the keys lie and where each segment begins, perhaps of the tokens that predict only."""
-    counts = [(s.stop - (s.outputs if short else s.start), s.keys) for s in chunk.segments]
-    used = [(count, keys) for count, keys in counts if count]
-    queries = torch.tensor([0, *(count for count, _ in used)])
-    keys = torch.tensor([0, *(len(keys) for _, keys in used)])
-    return (
-        torch.cat([torch.as_tensor(keys) for _, keys in used]).to(device),
-        queries.cumsum(0).to(device, torch.int32),
-        keys.cumsum(0).to(device, torch.int32),
-        int(queries.max()),
-        int(keys.max()),
+    chunk: Chunk, device: torch.device, *, short: bool, share: bool
+) -> tuple[_Ragged, _Ragged | None, torch.Tensor]:
+    """What every segment looks at, perhaps from the tokens that predict only.
+
+    Where groups share keys, what each segment looks at besides those, what each group looks at, and
+    which queries are those of groups.
+    """
+    counts = np.array([s.stop - (s.outputs if short else s.start) for s in chunk.segments])
+    starts = np.cumsum([0, *counts])
+    besides: dict[int, Ints] = {}
+    jointly: list[tuple[int, Ints]] = []
+    grouped: list[Ints] = []
+    for group in chunk.groups if share else ():
+        numbers = range(group.first, group.first + group.count)
+        first, last = int(starts[group.first]), int(starts[group.first + group.count])
+        if first == last:
+            continue
+        grouped.append(np.arange(first, last))
+        jointly.append((last - first, chunk.segments[group.first].before(group.common)))
+        for number in numbers:
+            besides[number] = chunk.segments[number].besides(group.common)
+    used = [number for number, count in enumerate(counts) if count]
+    keys = [besides[n] if n in besides else chunk.segments[n].keys for n in used]
+    each = _Ragged.of([int(counts[n]) for n in used], keys, device)
+    if not jointly:
+        return each, None, each.index[:0]
+    common = _Ragged.of([count for count, _ in jointly], [keys for _, keys in jointly], device)
+    return each, common, torch.as_tensor(np.concatenate(grouped)).to(device)
+
+
+def _fused(
+    query: torch.Tensor,
+    pool_k: torch.Tensor,
+    pool_v: torch.Tensor,
+    ragged: _Ragged,
+    scaling: float | None,
+    window: int | None = None,
+    *,
+    causal: bool = True,
+    sums: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(q, heads, e) and, where asked for, the logarithms of the (heads, q) sums of exponentials."""
+    # Newer releases want to be told that there are fewer heads of keys, older ones find out.
+    more: dict[str, Any] = {}
+    if "enable_gqa" in _VARLEN:
+        more["enable_gqa"] = query.shape[1] != pool_k.shape[1]
+    if sums:
+        more["return_aux"] = AuxRequest(lse=True)
+    found: Any = varlen_attn(
+        query,
+        pool_k[ragged.index],
+        pool_v[ragged.index],
+        ragged.starts_q,
+        ragged.starts_k,
+        ragged.most_q,
+        ragged.most_k,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0 if causal else -1),
+        **more,
     )
+    return found if sums else (found, query.new_empty(0))
+
+
+def _merged(
+    one: torch.Tensor, sums: torch.Tensor, other: torch.Tensor, other_sums: torch.Tensor
+) -> torch.Tensor:
+    """Attention over two sets of keys out of that over each, by the sums of their exponentials."""
+    part = torch.sigmoid(sums.float() - other_sums.float()).T[..., None]  # (q, heads, 1)
+    return torch.lerp(other.float(), one.float(), part).to(one.dtype)
 
 
 def _blocks(

@@ -16,7 +16,14 @@ from transformers import DynamicCache
 from ropelime.errors import ModelError
 from ropelime.passes import Ints
 from ropelime.surrogate.allocator import freed_memory_kept
-from ropelime.surrogate.attention import NotPackableError, Packed, Stack, packed_attention, running
+from ropelime.surrogate.attention import (
+    NotPackableError,
+    Packed,
+    Stack,
+    packed_attention,
+    running,
+    shares_keys,
+)
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
@@ -131,7 +138,7 @@ class Engine:
         tokens: int | None,
         progress: Progress | None,
     ) -> tuple[Ints, str]:
-        packer = Packer(rows)
+        packer = Packer(rows, share=shares_keys(input_device(self._model), self._model.dtype))
         place, done, note = Place(), 0, ""
         stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
@@ -266,7 +273,7 @@ class Budget:
 
     @property
     def keys(self) -> float:
-        """How many keys the rows of a chunk may look at, all together."""
+        """How many keys may be gathered for the rows of a chunk, all together."""
         return max(self._keys, _KEYS_A_TOKEN * self.tokens)
 
     @contextmanager

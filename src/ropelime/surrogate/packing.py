@@ -16,6 +16,7 @@ import numpy as np
 
 from ropelime.passes import Ints, Masks
 from ropelime.surrogate.rows import Row
+from ropelime.surrogate.sharing import Group, Groups
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,18 @@ class Segment:
 
         Its own tokens are the last of them, each sees those up to itself.
         """
-        before = self.path if self.sees is None else self.path[: len(self.sees)][self.sees]
+        before = self.path if self.sees is None else self.before(self.sees)
         return np.concatenate([before, self.own + np.arange(self.stop - self.start)])
+
+    def before(self, which: Masks) -> Ints:
+        """Where in the pool some of the first tokens of the path are."""
+        return self.path[: len(which)][which]
+
+    def besides(self, common: Masks) -> Ints:
+        """What its tokens look at besides what is common to its group."""
+        assert self.sees is not None
+        own = self.own + np.arange(self.stop - self.start)
+        return np.concatenate([self.before(self.sees & ~common), own])
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,7 @@ class Chunk:
             last one of the output.
         finished: The rows that end here,
         pools: and where in the pool the tokens are of each of them that is whole.
+        groups: Segments that look back at nearly the same tokens, where those may be gathered jointly.
     """
 
     ids: Ints
@@ -76,6 +88,7 @@ class Chunk:
     readings: Ints
     finished: tuple[Row, ...]
     pools: tuple[Ints, ...]
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,14 +103,16 @@ class Place:
 class Packer:
     """Cuts rows into chunks of any size, the next one only when it is asked for."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], *, share: bool = False) -> None:
         """Find out what the rows share.
 
         Args:
             rows: The rows in order, made anew whenever they are asked for: all of them together need
                 not fit into memory. One that looks back must follow the row that it looks back at.
+            share: Whether rows that look back may gather their keys in groups.
         """
         self.rows = rows
+        self._share = share
         self.shared = np.zeros(len(rows), dtype=np.int64)
         lengths = np.zeros(len(rows), dtype=np.int64)
         seen = np.full(len(rows), -1)  # how far a row looks back, -1 for a whole one
@@ -133,7 +148,7 @@ class Packer:
             place: Where to begin.
             tokens: The most tokens of a chunk. A row that looks back is not cut, however long.
             outputs: The most output positions of a chunk.
-            keys: The most keys that its rows look at, unless a single row looks at more.
+            keys: The most keys that are gathered for its rows, unless a single row looks at more.
         """
         ids: list[Ints] = []
         positions: list[Ints] = []
@@ -145,6 +160,7 @@ class Packer:
         height = place.stacked
         where = np.arange(max(height, self.capacity))  # place in the pool of each token of the path
         path: Ints | None = None  # a copy of it, as long as nothing is added to it
+        groups = Groups()
         at, number, done, gathered, predicted = 0, place.row, place.done, 0, 0
         while number < len(self.rows):
             row = self.rows[number]
@@ -159,7 +175,11 @@ class Packer:
             room = outputs - predicted
             if row.sees is None:
                 end = min(end, begin + tokens - at, max(begin, first) + room)
-            gathered += end if row.sees is None else int(np.count_nonzero(row.sees)) + end
+            if row.sees is None:
+                gathered += end
+            else:
+                group, more = groups.offer(len(segments), row.sees, end)
+                gathered += more
             if end <= begin or (segments and gathered > keys):
                 break
             tail = 0 if row.whole else row.length
@@ -171,6 +191,9 @@ class Packer:
                 before, path = where[:begin].copy(), None
             else:
                 before = path = where.copy() if path is None else path
+                groups.take(group)
+            if row.whole or not self._share:
+                groups.close()
             wanted = np.arange(max(begin, first), end)
             stop = at + end - begin
             segments.append(Segment(at, stop, stop - len(wanted), own, before, row.sees))
@@ -200,6 +223,7 @@ class Packer:
             np.concatenate(readings),
             tuple(finished),
             tuple(pools),
+            groups.found(),
         )
         return chunk, Place(number, done, need)
 
