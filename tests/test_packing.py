@@ -92,6 +92,13 @@ def test_every_reading_sees_the_whole_of_its_own_row(
     found = chunks(packer, tokens=tokens, outputs=outputs)
     assert replay(found) == expected(rows)
     assert sum(len(chunk.ids) for chunk in found) == packer.tokens
+    looked = [
+        len(segment.keys) - at
+        for chunk in found
+        for segment in chunk.segments
+        for at in range(segment.stop - segment.start)
+    ]
+    assert sum(looked) == packer.pairs
     longest_tail = max((row.length for row in rows if not row.whole), default=0)
     assert all(len(chunk.ids) <= max(tokens, longest_tail) for chunk in found)
     assert all(len(chunk.outputs) <= max(outputs, answer) for chunk in found)

@@ -203,6 +203,11 @@ class LocalScorer:
         kept, _ = distinct(masks)
         return Packer(Rows(self.sequences, kept, cheap=cheap)).tokens
 
+    def pairs(self, masks: Masks, *, cheap: bool = False) -> int:
+        """Pairs of a token and a key that it looks at, in all that reading these masks would run."""
+        kept, _ = distinct(masks)
+        return Packer(Rows(self.sequences, kept, cheap=cheap)).pairs
+
     def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
         """The rows of distinct masks, which the model can read."""
         rows = Rows(self.sequences, masks, cheap=cheap, asked=self.sequences.asked if asked else 0)

@@ -115,18 +115,22 @@ class Packer:
         self._share = share
         self.shared = np.zeros(len(rows), dtype=np.int64)
         lengths = np.zeros(len(rows), dtype=np.int64)
+        before = np.zeros(len(rows), dtype=np.int64)  # keys that all tokens of a row that are run see
         seen = np.full(len(rows), -1)  # how far a row looks back, -1 for a whole one
         path: Row | None = None
         for number, row in enumerate(rows):
             lengths[number] = row.length
             if row.sees is None:
-                self.shared[number] = _common(path, row)
+                self.shared[number] = before[number] = _common(path, row)
                 path = row
             else:
+                before[number] = np.count_nonzero(row.sees)
                 seen[number] = len(row.sees) - np.argmax(row.sees[::-1]) if row.sees.any() else 0
         self.capacity = int(lengths.max(initial=0))  # places that a stack may need
         self.fresh = lengths - self.shared  # tokens of each row that are run
         self.tokens = int(self.fresh.sum())
+        # Pairs of a token that is run and a key that it looks at.
+        self.pairs = int((self.fresh * before + self.fresh * (self.fresh + 1) // 2).sum())
         # How much of the path is still looked back at before a row is run.
         self._needs = np.zeros(len(rows) + 1, dtype=np.int64)
         for number in range(len(rows) - 1, -1, -1):
