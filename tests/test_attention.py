@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 from conftest import byte_level, tiny_model
 from ropelime import prompt as prompts
 from ropelime.passes import Masks
 from ropelime.rope import RopeSpace
-from ropelime.surrogate import attention
+from ropelime.surrogate import attention, engine
+from ropelime.surrogate import sharing as sharing_module
+from ropelime.surrogate.base import Job
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.surrogate.packing import Packer, Place
+from ropelime.surrogate.rows import Rows
 from ropelime.surrogate.shapes import random_scorer, random_surrogate
 
 PROMPT = prompts.from_context(
@@ -46,25 +53,31 @@ def varlen(
     scale: float | None,
     window_size: tuple[int, int],
     enable_gqa: bool = False,
-) -> torch.Tensor:
+    return_aux: Any = None,
+) -> Any:
     """What the fused kernel of a GPU does, segment by segment: queries are the last of the keys."""
-    parts = []
+    parts, sums = [], []
     assert (int(starts_q[-1]), int(starts_k[-1])) == (len(query), len(key))
     assert starts_q.dtype == starts_k.dtype == torch.int32
     for at in range(len(starts_q) - 1):
         q = query[starts_q[at] : starts_q[at + 1]].float().transpose(0, 1)
         k, v = (t[starts_k[at] : starts_k[at + 1]].float().transpose(0, 1) for t in (key, value))
         assert 0 < q.shape[1] <= most_q
-        assert q.shape[1] <= k.shape[1] <= most_k
+        assert 0 < k.shape[1] <= most_k
         place = torch.arange(k.shape[1] - q.shape[1], k.shape[1])[:, None]
-        seen = torch.arange(k.shape[1]) <= place
+        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool)
+        if window_size[1] == 0:
+            assert q.shape[1] <= k.shape[1]
+            seen = torch.arange(k.shape[1]) <= place
         if window_size[0] >= 0:
             seen &= torch.arange(k.shape[1]) >= place - window_size[0]
-        made = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=seen, scale=scale, enable_gqa=enable_gqa
-        )
-        parts.append(made.transpose(0, 1).to(query.dtype))
-    return torch.cat(parts)
+        if enable_gqa:
+            k, v = (t.repeat_interleave(len(q) // len(t), 0) for t in (k, v))
+        scores = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores.masked_fill_(~seen, float("-inf"))
+        parts.append((scores.softmax(-1) @ v).transpose(0, 1).to(query.dtype))
+        sums.append(scores.logsumexp(-1))
+    return (torch.cat(parts), torch.cat(sums, 1)) if return_aux else torch.cat(parts)
 
 
 @pytest.mark.parametrize("cheap", [False, True])
@@ -79,7 +92,7 @@ def test_one_fused_call_is_the_same_as_plain_products(
     plain = reader.score(z, kl=True, spaces=[RopeSpace()], cheap=cheap, batch_tokens=200)
     calls = 0
 
-    def counted(*arguments: Any, **keywords: Any) -> torch.Tensor:
+    def counted(*arguments: Any, **keywords: Any) -> Any:
         nonlocal calls
         calls += 1
         return varlen(*arguments, **keywords)
@@ -93,6 +106,146 @@ def test_one_fused_call_is_the_same_as_plain_products(
     assert np.abs(fused.logprob - plain.logprob).mean() < 0.03
     space = RopeSpace()
     np.testing.assert_allclose(fused.distances[space], plain.distances[space], atol=0.1)
+
+
+@pytest.fixture
+def sharing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The fused path on a CPU in float32, groups of any length; says of each call if it is joint."""
+    calls: list[bool] = []
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(keywords["window_size"][1] != 0)
+        return varlen(*arguments, **keywords)
+
+    monkeypatch.setattr(attention, "varlen_attn", counted, raising=False)
+    monkeypatch.setattr(attention, "AuxRequest", SimpleNamespace, raising=False)
+    monkeypatch.setattr(attention, "_VARLEN", {"window_size", "enable_gqa", "return_aux"})
+    monkeypatch.setattr(attention, "_HALF", (torch.float32,))
+    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
+    monkeypatch.setattr(sharing_module, "_LEAST", 1)
+    return calls
+
+
+@pytest.mark.parametrize("batch_tokens", [90, 400, 4096])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "mistral-window", "gpt-neox"])
+def test_keys_in_common_are_the_same_as_those_of_each_row(
+    name: str, batch_tokens: int, sharing: list[bool]
+) -> None:
+    """Leave-one-out and random masks, of two prompts at once, one of them with two outputs."""
+    surrogate = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
+    longer = prompts.from_context(["One. Two. Three. Four. Five. Six. Seven. Eight."], "Which?")
+    rng = np.random.default_rng(1)
+    jobs = []
+    for prompt, answer in ((PROMPT, ANSWER), (longer, "Eight."), (longer, "It is five.")):
+        reader = surrogate.prepare(prompt, "sentence", answer)
+        n = len(reader.features)
+        z = np.concatenate([masks(n), rng.random((6, n)) < 0.8])
+        cheap = name != "mistral-window"  # which does not look back so far
+        jobs.append(Job(reader, z, True, (RopeSpace(),), cheap, asked=cheap, beside=answer[0] == "I"))
+    shared = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+    assert any(sharing) == (name != "mistral-window")
+    assert not all(sharing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_has_varlen", lambda device: False)
+        alone = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+    for ours, theirs in zip(shared, alone, strict=True):
+        np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5)
+        np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-5)  # type: ignore[arg-type]
+        if ours.asked is not None and theirs.asked is not None:
+            np.testing.assert_allclose(ours.asked.logprob, theirs.asked.logprob, atol=1e-5)
+
+
+@pytest.mark.parametrize(("window", "joint"), [(None, True), (1000, True), (40, False)])
+def test_a_window_that_rows_reach_beyond_is_each_rows_own(
+    window: int | None, joint: bool, sharing: list[bool]
+) -> None:
+    surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
+    reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
+    z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
+    made = []
+    for share in (True, False):
+        packer = Packer(Rows(reader.sequences, z, cheap=True), share=share)
+        (chunk, _) = packer.chunk(Place(), tokens=10_000, outputs=10_000)
+        assert bool(chunk.groups) == share
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(1, heads, len(chunk.ids), 8) for heads in (6, 2, 2))
+        for last in (0, 1):
+            packed = attention.Packed(chunk, attention.Stack(packer.capacity), (), last)
+            module = SimpleNamespace(layer_idx=0)
+            out = packed.attend(module, q, k, v, scaling=0.3, window=window, options={})
+            made.append(out)
+        assert any(sharing) == (joint and share)
+        sharing.clear()
+    for ours, theirs in zip(made[:2], made[2:], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+@given(seed=st.integers(0, 10_000), kept=st.floats(0.3, 1.0), tokens=st.integers(20, 400))
+@settings(max_examples=25, deadline=None)
+def test_what_is_counted_is_what_is_gathered(seed: int, kept: float, tokens: int) -> None:
+    surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
+    reader = random_scorer(surrogate, features=20, tokens=4, outputs=3, seed=seed)
+    z = np.random.default_rng(seed).random((30, 20)) < kept
+    z[0] = True
+    bound = 500
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing_module, "_LEAST", 1)
+        packer, place = (
+            Packer(Rows(reader.sequences, np.unique(z, axis=0)[::-1], cheap=True), share=True),
+            Place(),
+        )
+        while not packer.finished(place):
+            chunk, place = packer.chunk(place, tokens=tokens, outputs=1000, keys=bound)
+            each, jointly, _ = attention._cumulative(
+                chunk, torch.device("cpu"), short=False, share=True
+            )
+            gathered = len(each.index) + (0 if jointly is None else len(jointly.index))
+            assert gathered <= sum(len(segment.keys) for segment in chunk.segments)
+            assert gathered <= bound or len(chunk.segments) == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernel needs a GPU")
+@pytest.mark.parametrize("kind", ["leave-one-out", "random"])
+def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None:
+    """Groups of rows with thousands of keys in common, against rows by themselves and a plain mask."""
+    surrogate = random_surrogate("tiny", device="cuda", dtype="bfloat16")
+    with torch.no_grad():  # larger than the usual start, so that what is read matters for what is said
+        for weight in surrogate.model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0.0, 1.5 * weight.shape[-1] ** -0.5)
+    n = 250
+    reader = random_scorer(surrogate, features=n, tokens=16)
+    drawn = np.random.default_rng(0).random((40, n)) < 0.97
+    z = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool) if kind != "random" else drawn])
+    packer = Packer(Rows(reader.sequences, z, cheap=True), share=True)
+    assert attention.shares_keys(surrogate.device, torch.bfloat16)
+    chunk, _ = packer.chunk(Place(), tokens=32_768, outputs=100_000)
+    assert chunk.groups
+    shared = reader.score(z, kl=True, cheap=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "shares_keys", lambda device, dtype: False)
+        alone = reader.score(z, kl=True, cheap=True)
+    np.testing.assert_allclose(shared.logprob, alone.logprob, atol=0.2)  # bfloat16 rounds otherwise
+    assert np.abs(shared.logprob - alone.logprob).mean() < 0.02
+    some = [0, 1, len(z) // 2, len(z) - 1]
+    plain = np.stack([_masked(reader, z[number]) for number in some])
+    assert np.abs(shared.logprob[some] - plain).mean() < 0.03
+
+
+def _masked(reader: LocalScorer, mask: Masks) -> Any:
+    """One plain call with a mask that hides the removed features from the tail."""
+    tokens, model = reader.sequences, reader._surrogate.model
+    ids = torch.tensor([*tokens.ids, *tokens.output_ids], device=model.device)
+    visible = torch.ones(len(ids), len(ids), device=model.device).tril().bool()
+    removed = torch.as_tensor((tokens.owner >= 0) & ~mask[tokens.owner], device=model.device)
+    visible[tokens.tail :, : len(removed)] &= ~removed
+    additive = torch.zeros(visible.shape, device=model.device, dtype=model.dtype)
+    additive.masked_fill_(~visible, torch.finfo(model.dtype).min)
+    with torch.no_grad():
+        logits = model(input_ids=ids[None], attention_mask=additive[None, None]).logits[0]
+    logp = logits[len(tokens.ids) - 1 : -1].float().log_softmax(-1)
+    output = torch.as_tensor(tokens.output_ids, device=model.device)
+    return logp.gather(-1, output[:, None])[:, 0].cpu().numpy()
 
 
 @pytest.mark.parametrize("batch_tokens", [60, 4096])
@@ -137,12 +290,12 @@ def test_many_features_are_read_as_by_themselves(cheap: bool) -> None:
 def test_blocks_are_causal_attention(
     count: int, keys: int, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_BLOCK_BYTES", bound)
+    monkeypatch.setattr(causal, "_BLOCK_BYTES", bound)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
     seen = torch.arange(keys) <= torch.arange(keys - count, keys)[:, None]
     whole = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
-    made = attention._blocks(q, k, v, None)
+    made = causal.blocks(q, k, v, None)
     torch.testing.assert_close(made, whole.transpose(1, 2), atol=1e-5, rtol=0)
 
 
@@ -151,8 +304,8 @@ def test_blocks_are_causal_attention(
 def test_the_kernel_for_tiles_is_causal_attention(
     count: int, keys: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_FUSED_BLOCK", block)
+    monkeypatch.setattr(causal, "_FUSED_BLOCK", block)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
-    made = attention._fused(q, k, v, 0.3, attention.slope(count, keys, q.dtype))
-    torch.testing.assert_close(made, attention._blocks(q, k, v, 0.3), atol=1e-5, rtol=0)
+    made = causal.fused(q, k, v, 0.3, causal.slope(count, keys, q.dtype))
+    torch.testing.assert_close(made, causal.blocks(q, k, v, 0.3), atol=1e-5, rtol=0)

@@ -56,7 +56,7 @@ def expected(rows: Rows) -> dict[int, list[list[Token]]]:
     full = tokens_of(rows[0])
     found = {}
     for row in rows:
-        before = [] if row.past is None else [full[at] for at in row.past]
+        before = [] if row.sees is None else [full[at] for at in np.flatnonzero(row.sees)]
         every = before + tokens_of(row)
         ends = range(len(every) - row.outputs + 1, len(every) + 1)
         if row.outputs:
@@ -92,7 +92,14 @@ def test_every_reading_sees_the_whole_of_its_own_row(
     found = chunks(packer, tokens=tokens, outputs=outputs)
     assert replay(found) == expected(rows)
     assert sum(len(chunk.ids) for chunk in found) == packer.tokens
-    longest_tail = max((row.length for row in rows if row.past is not None), default=0)
+    looked = [
+        len(segment.keys) - at
+        for chunk in found
+        for segment in chunk.segments
+        for at in range(segment.stop - segment.start)
+    ]
+    assert sum(looked) == packer.pairs
+    longest_tail = max((row.length for row in rows if not row.whole), default=0)
     assert all(len(chunk.ids) <= max(tokens, longest_tail) for chunk in found)
     assert all(len(chunk.outputs) <= max(outputs, answer) for chunk in found)
     done = [row.index for chunk in found for row in chunk.finished if row.outputs]

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ropelime.passes import Ints
+from ropelime.surrogate import rows as rows_module
 from ropelime.surrogate.base import Removal
 from ropelime.surrogate.rows import Row, Rows, Sequences
 
@@ -98,10 +101,10 @@ def test_a_tail_looks_back_at_what_is_kept() -> None:
     made = sequences(owner=(-1, 0, 0, 1, -1, -1))
     row = made.cheap_row(3, mask(0, 1))
     assert shown(row) == {"ids": [14, 15, 90, 91], "at": [4, 5, 6, 7], "owner": [-1, -1, -1, -1]}
-    assert row.past is not None
-    assert row.past.tolist() == [0, 3]
-    assert made.can_look_back(mask(0, 0))
-    assert not sequences().can_look_back(mask(1, 1, 0))  # the last feature is the tail itself
+    assert row.sees is not None
+    assert np.flatnonzero(row.sees).tolist() == [0, 3]
+    assert made.can_look_back(np.array([mask(0, 0), mask(1, 1)])).all()
+    assert not sequences().can_look_back(mask(1, 1, 0)[None]).any()  # the last feature is the tail
 
 
 def test_rows_come_with_those_that_begin_alike_together() -> None:
@@ -112,7 +115,7 @@ def test_rows_come_with_those_that_begin_alike_together() -> None:
     cheap = Rows(sequences(), masks, cheap=True)  # only the mask without the last feature is exact
     assert cheap[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others look back at
     assert cheap[0].outputs == 0
-    assert [(row.index, row.past is None) for row in cheap] == [
+    assert [(row.index, row.whole) for row in cheap] == [
         (0, True),
         (0, False),
         (2, False),
@@ -132,3 +135,46 @@ def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
         assert all(row.ids[-5:].tolist() == [14, 15, 16, 90, 91] for row in rows)
     within = Rows(sequences(), np.array([[1, 1, 1], [1, 1, 0]], dtype=bool), cheap=False, asked=1)
     assert [row.outputs for row in within] == [4, 3]
+
+
+@given(
+    owner=st.lists(st.integers(-1, 19), min_size=2, max_size=60),
+    drawn=st.lists(st.sets(st.integers(0, 19)), max_size=6),
+    how=st.sampled_from(["delete", "in-place", "placeholder"]),
+    cheap=st.booleans(),
+    few=st.sampled_from([1, 8, 1000]),
+)
+def test_sizes_are_known_without_making_the_rows(
+    owner: list[int], drawn: list[set[int]], how: str, cheap: bool, few: int
+) -> None:
+    owner[0] = max(0, owner[0])
+    made = sequences(how, tuple(owner))
+    masks = np.ones((1 + len(drawn), 20), dtype=bool)
+    for number, kept in enumerate(drawn, 1):
+        masks[number] = np.isin(np.arange(20), list(kept))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "_FEW", few)  # few tokens are gathered, many are found in the prompt
+        rows = Rows(made, masks, cheap=cheap and how == "delete")
+        tokens, exact = rows.costs()
+        found = list(rows)
+    length, whole = np.zeros(len(masks), dtype=int), np.ones(len(masks), dtype=bool)
+    for row in found:
+        left = np.isin(made.owner, np.flatnonzero(masks[row.index])) | (made.owner < 0)
+        if row.sees is not None:
+            assert row.sees.tolist() == left[: made.tail].tolist()
+            whole[row.index] = row.index == 0
+        elif how == "delete" and row.outputs and left.any():
+            assert row.ids[:-2].tolist() == made.ids[left].tolist()
+        length[row.index] += row.length + (row.outputs > 0)
+    assert tokens.tolist() == length.tolist()
+    assert exact.tolist() == whole.tolist()
+    assert rows.reach == max(row.end for row in found)
+
+
+def test_rows_are_ordered_as_their_masks_are() -> None:
+    masks = np.random.default_rng(0).random((50, 75)) < 0.5
+    masks[0], masks[25:, :40] = True, masks[:25, :40]
+    rows = Rows(sequences(owner=tuple(range(75))), masks, cheap=False)
+    gone = [(~masks[row.index]).tolist() for row in rows]
+    assert gone[1:] == sorted(gone[1:])
+    assert rows[0].index == 0

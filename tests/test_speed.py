@@ -374,6 +374,8 @@ def test_scaling(tmp_path: Path) -> None:
     assert len(measured) == 7
     assert rows[3]["length"] == 12 * run.FEATURE_TOKENS + 32
     assert [row["prompts"] for row in rows[3:6]] == [66, 14, 14]
+    size = Size.of(surrogate.model)
+    assert rows[5]["operations"] == size.work(rows[5]["run"], rows[5]["pairs"], 14 * 16)
     before = file.read_bytes()
     run.run_scaling(surrogate, file, **options)
     assert file.read_bytes() == before
@@ -437,7 +439,9 @@ class TestPage:
         assert "shapiq" not in text.split("## A whole explanation")[0].split("**64 masks")[1]
         assert "| A chip: seconds of ContextCite over ours | ≥ 2.2 × | 2.25 × | reached |" in text
         assert "| A chip: floor / seconds, 64 masks, p = ½ | ≥ 75% | 80.0% | reached |" in text
-        assert "| A chip: seconds of Captum FeatureAblation over ours | ≥ 3 × | 2.50 × | missed |" in text
+        assert (
+            "| A chip: seconds of Captum FeatureAblation over ours | ≥ 3 × | 2.50 × | missed |" in text
+        )
         assert f"No results were given. This makes them: `{summary.COMMANDS['start']}`" in text
         assert "rate was 1 Tflop/s" in text
 
@@ -476,6 +480,36 @@ class TestPage:
         file = tmp_path / "speed-cuda.jsonl"
         file.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n")
         assert target in report.write([file], tmp_path)[0].read_text(encoding="utf-8")
+
+    def scaling(self, folder: Path, slower: float, *, gpu: bool = True, **counted: int) -> str:
+        header = {**self.header, "kind": "scaling", "methods": names.SCALED, "feature-tokens": 16}
+        if gpu:
+            header["surrogate"] = {**self.header["surrogate"], "device": "cuda"}
+        rows = [
+            {
+                "example": f"{n} features", "features": n, "masks": 64, "length": 16 * n,
+                "method": method,
+                **self.figures(took * slower ** (n == 2000 and method == names.CHEAP), operations=done),
+                **counted,
+            }
+            for n, took, done in ((200, 2.0, 1e12), (2000, 20.0, 2e13))
+            for method in names.SCALED
+        ]  # fmt: skip
+        file = folder / "speed-scaling.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n")
+        return page.write([file], folder)[0].read_text(encoding="utf-8")
+
+    def test_time_grows_no_faster_than_operations(self, tmp_path: Path) -> None:
+        (tmp_path / "figures").mkdir()
+        what = "seconds an operation at 2,000 features over those at 200, the worst masks | ≤ 1 × |"
+        text = self.scaling(tmp_path, 1.0, pairs=7)
+        assert f"| GPU: {what} 0.50 × (√M kept) | reached |" in text
+        assert "| 200 | 3,200 | √M kept | 64 | 800 | 1 T | 2 s | 400 | 80.0% | 5 MB |" in text
+        text = self.scaling(tmp_path, 3.0, gpu=False, pairs=7)
+        assert f"| CPU: {what} 1.50 × (leave-one-out, cheap) | missed |" in text
+        old = self.scaling(tmp_path, 1.0)  # whose operations are those of a loop that shares nothing
+        assert f"| GPU: {what} – | not run |" in old
+        assert "| 200 | 3,200 | √M kept | 64 | 800 | – | 2 s | 400 | – | 5 MB |" in old
 
     def test_the_shape_and_the_start(self, tmp_path: Path) -> None:
         shape = {**self.header, "kind": "shape", "methods": [names.OURS, names.COMPILED, names.LOOP]}

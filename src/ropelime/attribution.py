@@ -80,10 +80,15 @@ def attribute(passes: Passes, recipe: Recipe, *, tokens: bool = True) -> Attribu
     both = bool(passes.exact[1:].any() and not passes.exact.all())
     shrinks = hasattr(recipe.regressor, "fit_mixed")
     leans = both and shrinks
-    fit = _fit(passes, recipe, values, near, leans=leans)
-    each = np.zeros((len(fit.coef), 0))
-    if tokens:
-        each = _fit(passes, recipe, target.token_values(passes), near, leans=leans).coef
+    each = np.zeros((passes.masks.shape[1], 0))
+    if tokens and getattr(recipe.regressor, "solves_all", False):  # of many features it takes long
+        columns = np.column_stack([values, target.token_values(passes)])
+        all_of_it = _fit(passes, recipe, columns, near, leans=leans)
+        fit, each = Fit(all_of_it.coef[:, 0], all_of_it.intercept[0]), all_of_it.coef[:, 1:]
+    else:
+        fit = _fit(passes, recipe, values, near, leans=leans)
+        if tokens:
+            each = _fit(passes, recipe, target.token_values(passes), near, leans=leans).coef
     size = np.abs(fit.coef)
     total = size.sum()
     sure = certainty(passes.masks, values, near, fit.coef, passes.exact, leans=leans, shrinks=shrinks)

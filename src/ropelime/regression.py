@@ -34,7 +34,10 @@ class Fit:
 
 
 class Regressor(Protocol):
-    """Fits targets on masks."""
+    """Fits targets on masks.
+
+    One whose ``solves_all`` is true solves one system for all columns of the targets, however many.
+    """
 
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
         """Fit (N,) targets, or each column of (N, T) by itself."""
@@ -46,6 +49,7 @@ class WLS:
     """Weighted least squares. With fewer masks than features, the solution of minimum norm."""
 
     name: ClassVar[str] = "wls"
+    solves_all: ClassVar[bool] = True
 
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
         """Solve by numpy: importing scikit-learn takes longer than all of it."""
@@ -63,6 +67,7 @@ class Ridge:
 
     alpha: float = 1.0
     name: ClassVar[str] = "ridge"
+    solves_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_alpha(self.name, self.alpha)

@@ -12,30 +12,29 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ropelime.passes import Ints
+from ropelime.surrogate import causal
 from ropelime.surrogate.packing import Chunk
 from ropelime.surrogate.tiles import has_tiles
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
     _VARLEN = set(inspect.signature(varlen_attn).parameters)
 except ImportError:
     _VARLEN = set()
 
 NAME = "ropelime"
-_BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
-_BLOCK_BYTES = 1 << 23  # of products at once: larger pieces of memory are not kept when they are freed
-_FUSED_BLOCK = 256  # the same for the fused kernel
-_FEWEST = 16  # queries of a block, however many keys there are
 _PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
+_HALF = (torch.bfloat16, torch.float16)  # what the fused kernel takes
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention knows how to do
 
 
@@ -122,7 +121,7 @@ class Packed:
         short = layer == self._last
         usual = all(options.get(name) is None for name in _UNUSUAL)
         same_width = query.shape[-1] == value.shape[-1]
-        half = query.dtype in (torch.bfloat16, torch.float16)
+        half = query.dtype in _HALF
         if usual and same_width and half and query.shape[-1] <= 256 and _has_varlen(query.device):
             return self._varlen(query, pool_k, pool_v, scaling, window, short=short)
         # Heads first and in order, or every row's gathering would walk all over them.
@@ -138,9 +137,9 @@ class Packed:
             near = window if window is not None and window < k.shape[2] else None
             if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
                 if same_width and half and has_tiles():
-                    made = _fused(q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype))
+                    made = causal.fused(q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype))
                 else:
-                    made = _blocks(q, k, v, scaling)
+                    made = causal.blocks(q, k, v, scaling)
                 out[:, first : segment.stop] = made
                 continue
             mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
@@ -175,7 +174,7 @@ class Packed:
 
     def _slope(self, queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
         if ("slope", queries, keys) not in self._made:
-            self._made["slope", queries, keys] = slope(queries, keys, dtype)
+            self._made["slope", queries, keys] = causal.slope(queries, keys, dtype)
         made: torch.Tensor = self._made["slope", queries, keys]
         return made
 
@@ -189,35 +188,28 @@ class Packed:
         *,
         short: bool,
     ) -> torch.Tensor:
-        """One fused call for all segments."""
+        """One fused call for all segments, and one more for what groups of them have in common."""
         queries = query[0].transpose(0, 1)
-        out = torch.zeros_like(queries) if short else queries
         if short and not len(self.chunk.outputs):
-            return out[None]
-        name = ("varlen", short, query.device)
+            return torch.zeros_like(queries)[None]
+        # A window counts from each token: what is nearer or farther is no longer known in a group.
+        share = window is None or window >= max((g.longest for g in self.chunk.groups), default=0)
+        name = ("varlen", short, share, query.device)
         if name not in self._made:
-            self._made[name] = _cumulative(self.chunk, query.device, short=short)
-        index, starts_q, starts_k, most_q, most_k = self._made[name]
+            self._made[name] = _cumulative(self.chunk, query.device, short=short, share=share)
+        each, jointly, grouped = self._made[name]
         wanted = torch.as_tensor(self.chunk.outputs, device=query.device) if short else slice(None)
-        # Newer releases want to be told that there are fewer heads of keys, older ones find out.
-        fewer: dict[str, Any] = (
-            {"enable_gqa": query.shape[1] != pool_k.shape[1]} if "enable_gqa" in _VARLEN else {}
-        )
-        made = varlen_attn(
-            queries[wanted],
-            pool_k[index],
-            pool_v[index],
-            starts_q,
-            starts_k,
-            most_q,
-            most_k,
-            scale=scaling,
-            window_size=(-1 if window is None else window - 1, 0),
-            **fewer,
-        )
+        picked = queries[wanted]
+        found, sums = _fused(picked, pool_k, pool_v, each, scaling, window, sums=jointly is not None)
+        if jointly is not None:
+            common, over = _fused(
+                picked[grouped], pool_k, pool_v, jointly, scaling, causal=False, sums=True
+            )
+            found[grouped] = _merged(found[grouped], sums[:, grouped], common, over)
         if not short:
-            return torch.as_tensor(made)[None]
-        out[wanted] = torch.as_tensor(made)
+            return found[None]
+        out = torch.zeros_like(queries)
+        out[wanted] = found
         return out[None]
 
 
@@ -228,112 +220,111 @@ def _has_varlen(device: torch.device) -> bool:
     return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _cumulative(
-    chunk: Chunk, device: torch.device, *, short: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
-    """Where the keys lie and where each segment begins, perhaps of the tokens that predict only."""
-    counts = [(s.stop - (s.outputs if short else s.start), s.keys) for s in chunk.segments]
-    used = [(count, keys) for count, keys in counts if count]
-    queries = torch.tensor([0, *(count for count, _ in used)])
-    keys = torch.tensor([0, *(len(keys) for _, keys in used)])
-    return (
-        torch.cat([torch.as_tensor(keys) for _, keys in used]).to(device),
-        queries.cumsum(0).to(device, torch.int32),
-        keys.cumsum(0).to(device, torch.int32),
-        int(queries.max()),
-        int(keys.max()),
-    )
+def shares_keys(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether groups of rows gather the keys that they have in common only once.
 
-
-def slope(queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
-    """(block, keys + block) what :func:`_fused` adds to the products of a block of queries.
-
-    Nothing, and at the end minus infinity above the diagonal; a block takes its own part of it.
+    Not on AMD's cards, whose kernel lays its sums of exponentials out in another way.
     """
-    step = min(queries, _FUSED_BLOCK)
-    made = torch.zeros(step, keys + step, dtype=dtype)
-    made[:, keys:].masked_fill_(torch.ones(step, step, dtype=torch.bool).triu_(1), float("-inf"))
-    return made
+    able = "return_aux" in _VARLEN and torch.version.hip is None
+    return able and dtype in _HALF and _has_varlen(device)
+
+
+@dataclass(frozen=True)
+class _Ragged:
+    """Sequences of many lengths, one behind the other.
+
+    Attributes:
+        index: Where in the pool their keys are.
+        starts_q: Where the queries of each begin, and where the last ones end.
+        starts_k: The same for the keys.
+        most_q: The most queries of a sequence.
+        most_k: The most keys.
+    """
+
+    index: torch.Tensor
+    starts_q: torch.Tensor
+    starts_k: torch.Tensor
+    most_q: int
+    most_k: int
+
+    @classmethod
+    def of(cls, queries: Sequence[int], keys: Sequence[Ints], device: torch.device) -> _Ragged:
+        counts = [np.array([0, *queries]), np.array([0, *(len(k) for k in keys)])]
+        starts_q, starts_k = (torch.as_tensor(c.cumsum()).to(device, torch.int32) for c in counts)
+        index = torch.as_tensor(np.concatenate(keys)).to(device)
+        return cls(index, starts_q, starts_k, int(counts[0].max()), int(counts[1].max()))
+
+
+def _cumulative(
+    chunk: Chunk, device: torch.device, *, short: bool, share: bool
+) -> tuple[_Ragged, _Ragged | None, torch.Tensor]:
+    """What every segment looks at, perhaps from the tokens that predict only.
+
+    Where groups share keys, what each segment looks at besides those, what each group looks at, and
+    which queries are those of groups.
+    """
+    counts = np.array([s.stop - (s.outputs if short else s.start) for s in chunk.segments])
+    starts = np.cumsum([0, *counts])
+    besides: dict[int, Ints] = {}
+    jointly: list[tuple[int, Ints]] = []
+    grouped: list[Ints] = []
+    for group in chunk.groups if share else ():
+        numbers = range(group.first, group.first + group.count)
+        first, last = int(starts[group.first]), int(starts[group.first + group.count])
+        if first == last:
+            continue
+        grouped.append(np.arange(first, last))
+        jointly.append((last - first, chunk.segments[group.first].before(group.common)))
+        for number in numbers:
+            besides[number] = chunk.segments[number].besides(group.common)
+    used = [number for number, count in enumerate(counts) if count]
+    keys = [besides[n] if n in besides else chunk.segments[n].keys for n in used]
+    each = _Ragged.of([int(counts[n]) for n in used], keys, device)
+    if not jointly:
+        return each, None, each.index[:0]
+    common = _Ragged.of([count for count, _ in jointly], [keys for _, keys in jointly], device)
+    return each, common, torch.as_tensor(np.concatenate(grouped)).to(device)
 
 
 def _fused(
     query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    pool_k: torch.Tensor,
+    pool_v: torch.Tensor,
+    ragged: _Ragged,
     scaling: float | None,
-    hidden: torch.Tensor,
+    window: int | None = None,
+    *,
+    causal: bool = True,
+    sums: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(q, heads, e) and, where asked for, the logarithms of the (heads, q) sums of exponentials."""
+    # Newer releases want to be told that there are fewer heads of keys, older ones find out.
+    more: dict[str, Any] = {}
+    if "enable_gqa" in _VARLEN:
+        more["enable_gqa"] = query.shape[1] != pool_k.shape[1]
+    if sums:
+        more["return_aux"] = AuxRequest(lse=True)
+    found: Any = varlen_attn(
+        query,
+        pool_k[ragged.index],
+        pool_v[ragged.index],
+        ragged.starts_q,
+        ragged.starts_k,
+        ragged.most_q,
+        ragged.most_k,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0 if causal else -1),
+        **more,
+    )
+    return found if sums else (found, query.new_empty(0))
+
+
+def _merged(
+    one: torch.Tensor, sums: torch.Tensor, other: torch.Tensor, other_sums: torch.Tensor
 ) -> torch.Tensor:
-    """Causal attention by torch's fused kernel.
-
-    Args:
-        query: (1, heads, q, d), the last q of the keys' tokens.
-        key: (1, fewer heads, keys, d).
-        value: (1, fewer heads, keys, e).
-        scaling: What the products are multiplied by.
-        hidden: What is added to them, see :func:`slope`.
-
-    Returns:
-        (1, q, heads, e).
-    """
-    groups, keys = key.shape[1:3]
-    heads, count = query.shape[1:3]
-    past = keys - count
-    # Heads that share their keys as rows of one batch: the keys are repeated without being copied.
-    q = query[0].view(groups, -1, *query.shape[2:])
-    k, v = (each[0][:, None].expand(-1, heads // groups, -1, -1) for each in (key, value))
-    attention = partial(functional.scaled_dot_product_attention, scale=scaling)
-    if not past:
-        return attention(q, k, v, is_causal=True).flatten(0, 1).transpose(0, 1)[None]
-    out = query.new_empty(1, count, heads, value.shape[-1])
-    for start in range(0, count, len(hidden)):
-        stop = min(count, start + len(hidden))
-        rows, seen = stop - start, past + stop
-        end = hidden.shape[1] - len(hidden) + rows
-        mask = hidden[:rows, end - seen : end]
-        made = attention(q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen], mask)
-        out[0, start:stop] = made.flatten(0, 1).transpose(0, 1)
-    return out
-
-
-def _blocks(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
-) -> torch.Tensor:
-    """Causal attention as plain matrix products: on a CPU faster than the fused kernel.
-
-    Args:
-        query: (1, heads, q, d), the last q of the keys' tokens.
-        key: (1, fewer heads, keys, d).
-        value: (1, fewer heads, keys, e).
-        scaling: What the products are multiplied by.
-
-    Returns:
-        (1, q, heads, e).
-    """
-    heads, count, width = query.shape[1:]
-    groups = key.shape[1]
-    past = key.shape[2] - count
-    # Heads that share their keys lie side by side, so that they are one product.
-    q = query[0].reshape(groups, -1, count, width).transpose(1, 2).contiguous()
-    q *= width**-0.5 if scaling is None else scaling
-    k, v = key[0].transpose(1, 2), value[0]
-    fits = _BLOCK_BYTES // (heads * key.shape[2] * query.dtype.itemsize)
-    step = min(count, _BLOCK, max(_FEWEST, fits))
-    future = torch.ones(step, step, dtype=torch.bool).triu_(1)[:, None]
-    # Two pieces of memory for all blocks: blocks grow, and one would not fit where the last one was.
-    pieces = q.new_empty(2, step * heads * key.shape[2])
-    out = q.new_empty(count, groups, heads // groups, value.shape[-1])
-    for start in range(0, count, step):
-        stop = min(count, start + step)
-        rows, seen = stop - start, past + stop
-        shape = groups, rows * heads // groups, seen
-        scores, shares = (piece[: rows * heads * seen].view(shape) for piece in pieces)
-        torch.bmm(q[:, start:stop].view(groups, -1, width), k[:, :, :seen], out=scores)
-        near = scores.view(groups, rows, -1, seen)[..., past + start :]
-        near.masked_fill_(future[:rows, :, :rows], float("-inf"))
-        torch.softmax(scores, -1, out=shares)
-        made = torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1])
-        out[start:stop] = made.transpose(0, 1)
-    return out.view(1, count, heads, -1)
+    """Attention over two sets of keys out of that over each, by the sums of their exponentials."""
+    part = torch.sigmoid(sums.float() - other_sums.float()).T[..., None]  # (q, heads, 1)
+    return torch.lerp(other.float(), one.float(), part).to(one.dtype)
 
 
 def _eager(module: Any) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from ropelime.surrogate.attention import (
     configs_of,
     packed_attention,
     running,
+    shares_keys,
 )
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.packing import Packer, Place
@@ -115,8 +116,8 @@ class Engine:
         Returns:
             How many tokens of each row were run, and a note if something went otherwise than planned.
         """
-        ends = rows.ends if isinstance(rows, (Rows, Several)) else [row.end for row in rows]
-        if self.packs(int(max(ends))):
+        reach = rows.reach if isinstance(rows, (Rows, Several)) else max(row.end for row in rows)
+        if self.packs(reach):
             try:
                 return self._run_packed(rows, take, keys, hidden, tokens, progress)
             except NotPackableError:
@@ -141,7 +142,7 @@ class Engine:
         tokens: int | None,
         progress: Progress | None,
     ) -> tuple[Ints, str]:
-        packer = Packer(rows)
+        packer = Packer(rows, share=shares_keys(input_device(self._model), self._model.dtype))
         place, done, note = Place(), 0, ""
         stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
@@ -191,14 +192,13 @@ class Engine:
         if len(packed.layers) < self._depth:
             raise NotPackableError  # some layers mix tokens in another way
         pools = {n: stack.pool(("hidden", n), chunk, state[0]) for n, state in states.items()}
-        done = list(zip(chunk.finished, chunk.pools, strict=True))
-        places = [at for row, at in done if row.past is None]
-        index = torch.as_tensor(np.concatenate(places) if places else np.zeros(0, dtype=np.int64))
+        places = np.concatenate([np.zeros(0, dtype=np.int64), *chunk.pools])
+        index = torch.as_tensor(places)
         return Piece(
             chunk.readings,
             logits,
-            [row for row, _ in done if row.past is None],
-            [row for row, _ in done if row.past is not None],
+            [row for row in chunk.finished if row.whole],
+            [row for row in chunk.finished if not row.whole],
             {layer: pool[index.to(pool.device)] for layer, pool in packed.pools.items()},
             {layer: pool[index.to(pool.device)] for layer, pool in pools.items()},
         )
@@ -220,13 +220,13 @@ class Engine:
             if progress:
                 progress(done, total)
             cache = DynamicCache()
-            if row.past is not None:
-                past = torch.as_tensor(row.past)
+            if row.sees is not None:
+                past = torch.as_tensor(np.flatnonzero(row.sees))
                 for layer, held in enumerate(path.layers):
                     k, v = (t[:, :, past.to(t.device)] for t in (held.keys, held.values))
                     cache.update(k, v, layer)
             arguments: dict[str, Any] = {}
-            if row.past is not None or row.end > row.length:  # ALiBi models take no positions
+            if not row.whole or row.end > row.length:  # ALiBi models take no positions
                 arguments["position_ids"] = torch.as_tensor(row.positions, device=device)[None]
             outputs = np.arange(row.length - row.outputs, row.length)
             with _only(model, outputs), _inputs(self._layers, hidden) as states:
@@ -236,7 +236,7 @@ class Engine:
                     use_cache=True,
                     **arguments,
                 ).logits[0]
-            whole = row.past is None
+            whole = row.whole
             readings = np.stack([np.full(row.outputs, row.index), np.arange(-row.outputs, 0)], 1)
             captured = {layer: _keys(cache, layer, self._name) for layer in keys} if whole else {}
             inputs = {layer: state[0] for layer, state in states.items()} if whole else {}
@@ -277,7 +277,7 @@ class Budget:
 
     @property
     def keys(self) -> float:
-        """How many keys the rows of a chunk may look at, all together."""
+        """How many keys may be gathered for the rows of a chunk, all together."""
         return max(self._keys, _KEYS_A_TOKEN * self.tokens)
 
     @contextmanager

@@ -65,12 +65,19 @@ class Size:
             lengths: Tokens of each masked prompt with the answer.
             outputs: Tokens of the answer. The last of them predicts nothing and is not run.
         """
-        total = 0.0
-        for length in lengths:
-            run = length - 1
-            total += 2 * self.linear * run + self.layers * 4 * self.width * run**2 / 2
-            total += 2 * self.head * outputs
-        return total
+        run = [length - 1 for length in lengths]
+        return self.work(sum(run), sum(n**2 for n in run) / 2, outputs * len(run))
+
+    def work(self, tokens: int, pairs: float, readings: int) -> float:
+        """Operations of what is run, whatever is shared.
+
+        Args:
+            tokens: Tokens that go through the layers.
+            pairs: Pairs of one of them and a key that it looks at.
+            readings: Tokens that are predicted.
+        """
+        attention = self.layers * 4 * self.width * pairs
+        return 2.0 * self.linear * tokens + attention + 2.0 * self.head * readings
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,11 @@ class LocalScorer:
         kept, _ = distinct(masks)
         return Packer(Rows(self.sequences, kept, cheap=cheap)).tokens
 
+    def pairs(self, masks: Masks, *, cheap: bool = False) -> int:
+        """Pairs of a token and a key that it looks at, in all that reading these masks would run."""
+        kept, _ = distinct(masks)
+        return Packer(Rows(self.sequences, kept, cheap=cheap)).pairs
+
     def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
         """The rows of distinct masks, which the model can read."""
         rows = Rows(self.sequences, masks, cheap=cheap, asked=self.sequences.asked if asked else 0)
@@ -217,7 +222,7 @@ class LocalScorer:
 
     def _check(self, rows: Rows, *, cheap: bool) -> None:
         surrogate = self._surrogate
-        Window(surrogate.name, surrogate.window).check_grown(int(rows.ends.max()) + 1)
+        Window(surrogate.name, surrogate.window).check_grown(rows.reach + 1)
         if cheap and not self.looks_back:
             raise ModelError(
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "

@@ -122,7 +122,7 @@ class Readings:
             if piece.whole:
                 space.measure(piece.whole, *self._planes(piece, space))
             for row in piece.looking:
-                space.look_back(row, np.flatnonzero(self._masks[row.index]))
+                space.look_back(row, self._masks[row.index])
 
     def forget(self) -> None:
         """Let go of what only further rows would be compared with."""
@@ -177,8 +177,6 @@ class Readings:
 
 def distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]:
     """The distinct masks in order of first appearance, and where each mask is among them."""
-    _, first, inverse = np.unique(masks, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return masks[first[order]], rank[inverse.reshape(-1)]
+    numbers: dict[bytes, int] = {}
+    inverse = np.array([numbers.setdefault(mask.tobytes(), len(numbers)) for mask in masks])
+    return masks[np.unique(inverse, return_index=True)[1]], inverse

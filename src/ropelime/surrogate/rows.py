@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -13,6 +12,8 @@ import numpy as np
 
 from ropelime.passes import Ints, Masks
 from ropelime.surrogate.base import Removal
+
+_FEW = 8  # so many times fewer than all features are few
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Row:
         positions: (q,) where they stand.
         owner: (q,) the feature of each token, -1 for pinned and output tokens.
         outputs: How many of the last tokens predict a token of the output.
-        past: Where in the row before it lie the tokens that it looks back at; None for a row that
-            is whole.
+        sees: (p,) which tokens of the whole row before it, from its beginning, it looks back at; None
+            for a row that is whole itself.
     """
 
     index: int
@@ -34,7 +35,12 @@ class Row:
     positions: Ints
     owner: Ints
     outputs: int
-    past: Ints | None = None
+    sees: Masks | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it looks back at no other row."""
+        return self.sees is None
 
     @property
     def length(self) -> int:
@@ -60,11 +66,10 @@ class Sequences:
 
     def row(self, index: int, mask: Masks) -> Row:
         """The row of one mask."""
-        kept = (self.owner < 0) | mask[self.owner]
-        if self.removal.how == "placeholder" and not kept.all():
+        if self.removal.how == "placeholder" and not (kept := self._kept(mask)).all():
             ids, owner, positions = self._replaced(kept)
         else:
-            places = np.flatnonzero(kept)
+            places = self._left(mask)
             ids, owner = self.ids[places], self.owner[places]
             positions = places if self.removal.how == "in-place" else np.arange(len(places))
         if not len(ids):  # something must predict the first token of the output
@@ -72,8 +77,42 @@ class Sequences:
         after = len(self.ids) if self.removal.how == "in-place" else len(ids)
         return self._with_output(index, ids, positions, owner, after)
 
+    @cached_property
+    def _places(self) -> list[Ints]:
+        """Where the pinned tokens are, and then those of each feature."""
+        order = np.argsort(self.owner, kind="stable")
+        return np.split(order, np.searchsorted(self.owner[order], np.arange(self.owner.max() + 1)))
+
+    def _of(self, features: Ints) -> list[Ints]:
+        return [self._places[f + 1] for f in features.tolist() if f + 1 < len(self._places)]
+
+    def _left(self, mask: Masks) -> Ints:
+        """Where those tokens are that a mask keeps; where they are few it costs no more than them."""
+        features = np.flatnonzero(mask)
+        if _FEW * len(features) > len(mask):
+            return np.flatnonzero(self._kept(mask))
+        return np.sort(np.concatenate([self._places[0], *self._of(features)]))
+
+    def _kept(self, mask: Masks) -> Masks:
+        """(L,) which tokens a mask keeps."""
+        gone = np.flatnonzero(~mask)
+        if _FEW * len(gone) > len(mask):
+            return np.asarray((self.owner < 0) | mask[self.owner])
+        kept = np.ones(len(self.ids), dtype=bool)
+        for places in self._of(gone):
+            kept[places] = False
+        return kept
+
+    def lengths(self, masks: Masks) -> Ints:
+        """(N,) tokens of every mask's row with the whole output, without making the rows."""
+        tokens = np.bincount(self.owner + 1, minlength=masks.shape[1] + 1)
+        left = tokens[0] + masks @ tokens[1:]
+        if self.removal.how == "placeholder":
+            left += len(self.placeholder) * (~masks @ (tokens[1:] > 0).astype(np.int64))
+        return np.asarray(np.maximum(left, 1) + len(self.output_ids))
+
     def _with_output(
-        self, index: int, ids: Ints, positions: Ints, owner: Ints, after: int, past: Ints | None = None
+        self, index: int, ids: Ints, positions: Ints, owner: Ints, after: int, sees: Masks | None = None
     ) -> Row:
         output = self.output_ids[:-1]
         return Row(
@@ -82,7 +121,7 @@ class Sequences:
             np.concatenate([positions, after + np.arange(len(output))]),
             np.concatenate([owner, np.full(len(output), -1)]),
             len(self.output_ids),
-            past,
+            sees,
         )
 
     def prompt(self) -> Row:
@@ -94,28 +133,27 @@ class Sequences:
         """How many tokens behind the first one of the tail there are to be read."""
         return len(self.ids) - self.tail - 1
 
-    @property
+    @cached_property
     def tail(self) -> int:
         """Where the pinned end of the prompt begins; at least one token is left to it."""
         last = int(np.flatnonzero(self.owner >= 0)[-1])
         return min(last + 1, len(self.ids) - 1)
 
-    def can_look_back(self, mask: Masks) -> bool:
-        """Whether the tail holds no token of a removed feature."""
+    def can_look_back(self, masks: Masks) -> Masks:
+        """(N,) whether the tail holds no token of a removed feature."""
         owner = self.owner[self.tail :]
-        return bool(((owner < 0) | mask[owner]).all())
+        return np.asarray(masks[:, owner[owner >= 0]].all(1))
 
     def cheap_row(self, index: int, mask: Masks) -> Row:
         """The tail and the output alone, looking back at the full prompt less the removed features."""
         start, length = self.tail, len(self.ids)
-        kept = (self.owner[:start] < 0) | mask[self.owner[:start]]
         return self._with_output(
             index,
             self.ids[start:],
             np.arange(start, length),
             np.full(length - start, -1),
             length,
-            np.flatnonzero(kept),
+            self._kept(mask)[:start],
         )
 
     def _replaced(self, kept: Masks) -> tuple[Ints, Ints, Ints]:
@@ -154,11 +192,11 @@ class Rows(SequenceOf[Row]):
             asked: How many tokens before the output are read too, where a mask leaves them alone.
         """
         self._sequences, self._masks, self._asked = sequences, masks, asked
-        clear = np.array([sequences.can_look_back(mask) for mask in masks])
+        clear = sequences.can_look_back(masks)
         self._clear = clear if asked else np.zeros(len(masks), dtype=bool)
         self._cheap = clear if cheap else np.zeros(len(masks), dtype=bool)
         # What looks back, then the rest with kept features first; the full mask before all others.
-        order = np.lexsort((*(~masks).T[::-1], ~self._cheap, np.arange(len(masks)) > 0))
+        order = np.lexsort((*_words(~masks)[::-1], ~self._cheap, np.arange(len(masks)) > 0))
         self._order = np.concatenate([[_PROMPT], order]) if cheap else order
 
     def __len__(self) -> int:
@@ -173,11 +211,11 @@ class Rows(SequenceOf[Row]):
     def __getitem__(self, number: int) -> Row: ...
 
     @overload
-    def __getitem__(self, number: slice) -> Rows: ...
+    def __getitem__(self, number: slice) -> SequenceOf[Row]: ...
 
-    def __getitem__(self, number: int | slice) -> Row | Rows:
+    def __getitem__(self, number: int | slice) -> Row | SequenceOf[Row]:
         if isinstance(number, slice):
-            return self.part(np.arange(len(self))[number])
+            return [self[i] for i in range(*number.indices(len(self)))]
         index = int(self._order[number])
         if index == _PROMPT:
             return self._sequences.prompt()
@@ -185,30 +223,34 @@ class Rows(SequenceOf[Row]):
         row = make(index, self._masks[index])
         return replace(row, outputs=row.outputs + self._asked) if self._clear[index] else row
 
-    def part(self, numbers: Ints) -> Rows:
-        """Some of the rows."""
-        some = copy(self)
-        some._order = self._order[numbers]
-        some.__dict__.pop("_sizes", None)
-        return some
-
-    @cached_property
-    def _sizes(self) -> list[tuple[int, int, int, bool]]:
-        return [(row.index, row.length + (row.outputs > 0), row.end, row.past is None) for row in self]
-
     @property
-    def ends(self) -> Ints:
-        """The position behind the last token of each row."""
-        return np.array([end for _, _, end, _ in self._sizes])
+    def reach(self) -> int:
+        """The position behind the last token of the row that reaches farthest."""
+        sequences = self._sequences
+        whole = len(sequences.ids) + len(sequences.output_ids)
+        stays = self._cheap.any() or sequences.removal.how == "in-place"
+        return (whole if stays else int(self._lengths.max())) - 1
 
     def costs(self) -> tuple[Ints, Masks]:
         """(N,) tokens of every mask with the whole output, and (N,) whether it is read exactly."""
-        tokens = np.zeros(len(self._masks), dtype=np.int64)
-        exact = np.zeros(len(self._masks), dtype=bool)
-        for index, length, _, whole in self._sizes:
-            tokens[index] += length
-            exact[index] = whole or index == 0  # with nothing removed both ways are the same
+        sequences, cheap = self._sequences, self._cheap
+        length, outputs = len(sequences.ids), len(sequences.output_ids)
+        tokens = np.where(cheap, length - sequences.tail + outputs, self._lengths)
+        tokens[0] += length * cheap[0]  # which the others look back at
+        exact = ~cheap
+        exact[0] = True  # with nothing removed both ways are the same
         return tokens, exact
+
+    @cached_property
+    def _lengths(self) -> Ints:
+        return self._sequences.lengths(self._masks)
+
+
+def _words(masks: Masks) -> Ints:
+    """(n / 32, N) masks as numbers that are ordered as the masks are, the first features first."""
+    packed = np.packbits(masks, axis=1)
+    padded = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4)))
+    return np.ascontiguousarray(padded).view(">u4").astype(np.int64).T
 
 
 class Several(SequenceOf[Row]):
@@ -239,9 +281,9 @@ class Several(SequenceOf[Row]):
         return replace(row, index=row.index + int(self.numbers[part]))
 
     @property
-    def ends(self) -> Ints:
-        """The position behind the last token of each row."""
-        return np.concatenate([part.ends for part in self._parts])
+    def reach(self) -> int:
+        """The position behind the last token of the row that reaches farthest."""
+        return max(part.reach for part in self._parts)
 
     def alone(self, run: Ints) -> Ints:
         """How many tokens each prompt would have run by itself, out of what was run of each row.

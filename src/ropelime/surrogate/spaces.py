@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
 from ropelime import rope
-from ropelime.passes import Floats, Ints
+from ropelime.passes import Floats, Ints, Masks
 from ropelime.rope import RopeSpace
 from ropelime.surrogate.rotary import Rotation
 from ropelime.surrogate.rows import Row, Sequences
@@ -51,17 +53,24 @@ class Space:
             b: The second coordinate.
         """
         at = 0
-        while rows:
-            group: list[Row] = []
-            slots = 0
-            for row in rows:  # as many as bound the matrix of distances
-                slots += self._features
-                if group and slots * self._features > _DISTANCES_AT_ONCE:
-                    break
-                group.append(row)
+        for group in self._groups(rows):
             tokens = sum(row.length for row in group)
             self._measure(group, a[at : at + tokens], b[at : at + tokens])
-            rows, at = rows[len(group) :], at + tokens
+            at += tokens
+
+    def _groups(self, rows: list[Row]) -> Iterator[list[Row]]:
+        """As many rows at a time as bound the matrix of distances."""
+        group: list[Row] = []
+        slots = 0
+        for row in rows:
+            # No fewer than the features that are left of it: one whose tokens lie apart counts again.
+            more = 1 + int(np.count_nonzero(np.diff(row.owner)))
+            if group and (slots + more) * self._features > _DISTANCES_AT_ONCE:
+                yield group
+                group, slots = [], 0
+            group.append(row)
+            slots += more
+        yield group
 
     def _measure(self, rows: list[Row], a: torch.Tensor, b: torch.Tensor) -> None:
         which, owner, r, theta = self._spans(rows, a, b)
@@ -69,24 +78,25 @@ class Space:
             whole = torch.as_tensor(which == 0, device=r.device)
             self._base = (r[whole], theta[whole])
         between = self._distances(r, theta)
-        for number, row in enumerate(rows):
-            mine = which == number
+        edges = np.searchsorted(which, np.arange(len(rows) + 1))
+        for row, (start, stop) in zip(rows, pairwise(edges), strict=True):
+            mine = slice(start, stop)
             self.distance[row.index] = rope.rwmd(
                 between[:, mine], self._mass, self._mass[owner[mine]], tight=self.settings.tight
             )
 
-    def look_back(self, row: Row, features: Ints) -> None:
-        """Mover's distance of a row that sees these features as they are in the full prompt.
+    def look_back(self, row: Row, mask: Masks) -> None:
+        """Mover's distance of a row that sees what a mask keeps as it is in the full prompt.
 
         What is kept has not moved, in either direction; what is gone goes to the nearest that is kept.
         """
         if self._within is None:
             assert self._base is not None
             self._within = self._distances(*self._base)
-        if not len(features):
+        if not mask.any():
             return
-        gone = np.setdiff1d(np.arange(self._features), features)
-        nearest = self._within[np.ix_(gone, features)].min(1)
+        gone = np.flatnonzero(~mask)
+        nearest = self._within[np.ix_(gone, np.flatnonzero(mask))].min(1)
         self.distance[row.index] = float(nearest @ self._mass[gone]) / float(self._mass.sum())
 
     def _distances(self, r: torch.Tensor, theta: torch.Tensor) -> Floats:

@@ -124,7 +124,13 @@ def contenders(
 
 
 def explanation(
-    name: str, scorer: LocalScorer, masks: Masks, recipe: Recipe, *, cheap: bool = False
+    name: str,
+    scorer: LocalScorer,
+    masks: Masks,
+    recipe: Recipe,
+    *,
+    cheap: bool = False,
+    count: bool = False,
 ) -> Run:
     """All that an explanation computes: readings, divergences, the kernel and the weighted fit.
 
@@ -134,8 +140,9 @@ def explanation(
         masks: (N, n) masks, the full prompt first.
         recipe: How to fit.
         cheap: Whether readings are cheap.
+        count: Whether to count what is run, for operations that leave out what is shared.
     """
-    more: Row = {}
+    more: Row = {"pairs": scorer.pairs(masks, cheap=cheap)} if count else {}
 
     def work() -> Lengths:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
@@ -184,7 +191,8 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
     for name, sampler in samplers.items():
         if name == SPARSE or whole:
             masks = explained(n, sampler, seed)
-            found.append(explanation(name, scorer, masks, recipe, cheap=name == CHEAP))
+            cheap = name == CHEAP
+            found.append(explanation(name, scorer, masks, recipe, cheap=cheap, count=True))
         else:
             found.append(Absent(name, "skipped", "has as many masks as there are features"))
     return found

@@ -94,6 +94,8 @@ def alternate(
     """Let all contenders score in turn, several times over.
 
     The matrix rate is measured before every round and after the last one, and its median is taken.
+    Operations are those of a loop that shares nothing, or, of a contender whose facts say which
+    ``pairs`` of tokens and keys it looks at, those of what it ran.
 
     Args:
         contenders: Who takes part, and who does not.
@@ -141,7 +143,10 @@ def alternate(
 def _row(contender: Contender, runs: Sequence[Measured], size: Size, outputs: int, rate: float) -> Row:
     lengths = contender.lengths(runs[-1])
     seconds = statistics.median(run.seconds for run in runs)
+    facts = contender.facts()
     operations = size.operations(lengths, outputs)
+    if "pairs" in facts:
+        operations = size.work(runs[-1].tokens, facts["pairs"], outputs * len(lengths))
     return {
         "prompts": len(lengths),
         "tokens": int(sum(lengths)),
@@ -154,7 +159,7 @@ def _row(contender: Contender, runs: Sequence[Measured], size: Size, outputs: in
         "rate": rate,
         "floor": round(operations / rate, 5),
         "ratio": round(operations / rate / seconds, 4),
-        **contender.facts(),
+        **facts,
     }
 
 

@@ -57,9 +57,13 @@ the end of the prompt, and are an approximation.
 A token looks at all keys before it. What the layers take grows with the tokens run, what attention
 takes with the tokens run times the length of the prompt, in a cheap reading too, and in a prompt of
 many thousand tokens that is nearly all: tokens run a second then fall as the prompt grows, for us as
-for a loop. Every tail of a cheap reading is given a copy of the keys that it sees. One product of all
-tails with the keys of the prompt, and what a tail may not see struck out of it, was tried on a CPU and
-gains little: the copies are cheap beside the products and the exponentials.
+for a loop, while operations a second do not. On a GPU neighbouring tails of cheap readings form groups:
+the keys that all of a group see are gathered once and attended to by all its tokens together, what is
+left to a tail by itself, and both results are joined by the sums of their exponentials. That gathers
+2√N prompts instead of N for the N tails of leave-one-out. On a CPU every tail is given a copy of the
+keys that it sees. One product of all tails with the keys of the prompt, and what a tail may not see
+struck out of it, was tried there and gains little: the copies are cheap beside the products and the
+exponentials.
 
 On a CPU the engine lets the C library keep freed memory while it runs, and gives it back after each
 run. Resident memory still rises with the first masks of a process: torch keeps the code that it makes
@@ -248,11 +252,15 @@ def _scaling(one: Speed) -> list[str]:
     by_masks = [
         [str(row["masks"]), *_costs(row)] for row in one.of(SPARSE) if row["example"].endswith("masks")
     ]
-    head = ["masked prompts", "tokens run", "seconds", "tokens run/s", "memory"]
+    head = ["masked prompts", "tokens run", "operations", "seconds", "tokens run/s"]
+    head += ["floor / seconds", "memory"]
     blocks = [
         f"Features of {one.header['feature-tokens']} random tokens; explanations with the default "
         "recipe from 64 masks that keep √M features, from each feature by itself, and cheap ones "
-        "without each feature.",
+        "without each feature. *Operations* are here those of what was run: what masked prompts share "
+        "counts once, and attention counts the keys that each token looks at, instead of L² / 2. The "
+        "kernel and the fit are in the seconds and not in the operations. Time grows no faster than "
+        "what is computed where *floor / seconds* does not fall.",
         markdown(["features", "prompt", "masks", *head], lines),
     ]
     if by_masks:
@@ -266,12 +274,15 @@ def _scaling(one: Speed) -> list[str]:
 
 def _costs(row: Row) -> list[str]:
     if "seconds" not in row:
-        return [_why([row]), "", "", "", ""]
+        return [_why([row]), *[""] * 6]
+    counted = "pairs" in row  # older results hold the operations of a loop that shares nothing
     return [
         f"{row['prompts']:,}",
         f"{row['run']:,}",
+        f"{row['operations'] / 1e12:,.3g} T" if counted else _NONE,
         _seconds(row["seconds"]),
         f"{row['run'] / row['seconds']:,.0f}",
+        f"{row['floor'] / row['seconds']:.1%}" if counted else _NONE,
         _megabytes(row["memory"]),
     ]
 

@@ -12,9 +12,12 @@ from ropelime.bench.speed.names import (
     LEAVE_ONE_OUT,
     LOOP,
     OURS,
+    SCALED,
 )
 from ropelime.bench.speed.summary import Speed, Sum, total
 from ropelime.bench.targets import Target
+
+GROWTH = (200, 2000)  # features between which time must not grow faster than what is computed
 
 
 def targets(loaded: Sequence[Speed]) -> list[Target]:
@@ -27,6 +30,8 @@ def targets(loaded: Sequence[Speed]) -> list[Target]:
             found += _contest(one)
         elif one.section == "shape" and one.on_gpu:
             found += _shape(one)
+        elif one.section == "scaling":
+            found.append(_scaling(one))
         elif one.section == "start" and not one.on_gpu:
             row = one.rows[0]
             found.append(_most(f"{one.processor}: first explanation, since start", 5.0, row["since"]))
@@ -63,6 +68,26 @@ def _shape(one: Speed) -> list[Target]:
         what = "GPU: seconds of the loop over ours, shape of the embedded model"
         return [_times(what, 10, sums, LOOP)]
     return []
+
+
+def _scaling(one: Speed) -> Target:
+    """Whether time grows no faster than what is computed, with the masks that are worst at it."""
+    few, many = GROWTH
+    device = "GPU" if one.on_gpu else "CPU"
+    what = f"{device}: seconds an operation at {many:,} features over those at {few:,}, the worst masks"
+    grown: dict[str, float] = {}
+    for method in SCALED:
+        each = []
+        for features in GROWTH:
+            rows = one.of(method, example=f"{features} features")
+            if rows and "seconds" in rows[0] and "pairs" in rows[0]:
+                each.append(rows[0]["seconds"] / rows[0]["operations"])
+        if len(each) == len(GROWTH):
+            grown[method] = each[1] / each[0]
+    if len(grown) < len(SCALED):
+        return Target(what, "≤ 1 ×", "", "", None)
+    worst = max(grown, key=lambda method: grown[method])
+    return Target(what, "≤ 1 ×", f"{grown[worst]:.2f} × ({worst})", "", grown[worst] <= 1)
 
 
 def _times(what: str, least: float, sums: Mapping[str, Sum | None], other: str) -> Target:
