@@ -164,7 +164,7 @@ def assert_same(a: Passes, b: Passes, atol: float = 1e-5) -> None:
         np.testing.assert_allclose(a.distances[space], b.distances[space], atol=atol)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2", "bloom"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt-j", "bloom"])
 @pytest.mark.parametrize("away", ["nothing", "a layer and the head", "all but a layer"])
 def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away: str) -> None:
     here = copy.deepcopy(tiny_model(name).model)
@@ -181,10 +181,13 @@ def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away:
     assert b.device.type == "cpu"
     kinds = [RopeSpace(), RopeSpace(space="hidden")] if tiny_model(name).width else []
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    one, two = (
-        s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds) for s in (a, b)
-    )
-    assert_same(one, two)
+    cheap = [False, True] if a.engine.looks_back(512) else [False]
+    for how in cheap:
+        one, two = (
+            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cheap=how)
+            for s in (a, b)
+        )
+        assert_same(one, two)
 
 
 def test_a_model_over_all_that_is_there(saved: Path) -> None:
