@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,18 @@ def test_layers_on_devices_that_are_pretended(name: str, monkeypatch: pytest.Mon
     with pretended(spread, monkeypatch):
         assert {str(w.device) for w in spread.parameters()} == {"meta:0", "meta:1"}
         found = read(spread, bool(tiny.width))
+    assert_same(found, known, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-j", "bloom"])
+def test_layers_on_the_disk(name: str, tmp_path: Path) -> None:
+    """All but the first are fetched when they run, with all that is theirs."""
+    tiny = tiny_model(name)
+    spread = copy.deepcopy(tiny.model)
+    parts = places(spread, "cpu", "disk")
+    dispatch_model(spread, parts, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
+    assert {w.device.type for w in spread.parameters()} == {"cpu", "meta"}
+    found, known = (read(model, bool(tiny.width)) for model in (spread, tiny.model))
     assert_same(found, known, 1e-4)
 
 

@@ -349,15 +349,22 @@ def test_a_quantised_checkpoint_without_the_library_that_reads_it(
 ) -> None:
     described_as(saved, {"quant_method": method})
 
+    error: Exception = ImportError("Some name is not there.")
+
     def from_pretrained(*_: object, **__: object) -> None:
-        raise ImportError("Some package is not there.")
+        raise error
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
     monkeypatch.setattr(models, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match=rf"is quantised by {method}, .*: {install}\. Or .*\.gguf"):
         load_surrogate(str(saved))
     monkeypatch.setattr(models, "find_spec", lambda module: module)
-    with pytest.raises(ModelError, match=r"could not be loaded: Some package is not there"):
+    with pytest.raises(
+        ModelError, match=r"fit together \(Some name .*\): pip install -U transformers "
+    ):
+        load_surrogate(str(saved))
+    error = ValueError("Some size is wrong.")
+    with pytest.raises(ModelError, match=r"could not be loaded: Some size is wrong"):
         load_surrogate(str(saved))
 
 

@@ -192,7 +192,7 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
                 folder, **extra, **options, output_loading_info=True
             )
     except Exception as error:
-        raise _unread(shown, quantised) or _load_error(shown, error) from error
+        raise _unread(shown, quantised, error) or _load_error(shown, error) from error
     if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
         raise ModelError(
             f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
@@ -214,21 +214,25 @@ def load_tokenizer(folder: str, gguf: str | None) -> Any:
         raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
 
 
-def _unread(shown: str, quantised: Any) -> ModelError | None:
-    """The error for a quantised checkpoint where the library that reads it is not installed."""
-    if quantised is None:
+def _unread(shown: str, quantised: Any, error: Exception) -> ModelError | None:
+    """The error for a quantised checkpoint whose reader is missing, or does not fit the rest."""
+    if quantised is None or (method := method_of(quantised)) not in _READERS:
         return None
-    method = method_of(quantised)
-    readers = _READERS.get(method, {})
+    readers = _READERS[method]
     if method == "awq" and _transformers() == "4":
         readers = {"autoawq": "awq"}
     missing = [package for package, module in readers.items() if find_spec(module) is None]
-    if not missing:
+    if missing:
+        what = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
+    elif isinstance(error, ImportError):
+        what = (
+            f"and what is installed to read it does not fit together ({_first(error)}): "
+            f"pip install -U transformers {' '.join(readers)}"
+        )
+    else:
         return None
-    return ModelError(
-        f"{shown} is quantised by {method}, which transformers reads with {' and '.join(readers)}: "
-        f"pip install {' '.join(missing)}. Or use the same model unquantised, or as a .gguf file."
-    )
+    instead = "Or use the same model unquantised, or as a .gguf file."
+    return ModelError(f"{shown} is quantised by {method}, {what}. {instead}")
 
 
 def method_of(quantised: Any) -> str:
@@ -239,7 +243,7 @@ def method_of(quantised: Any) -> str:
 
 
 def _load_error(shown: str, error: Exception) -> ModelError:
-    first = str(error).strip().split("\n")[0][:300]
+    first = _first(error)
     if "connect" in str(error).lower() or "offline" in str(error).lower():
         return ModelError(
             f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "
@@ -249,6 +253,11 @@ def _load_error(shown: str, error: Exception) -> ModelError:
         f"{shown} could not be loaded: {first or type(error).__name__}. If a file is damaged or "
         "incomplete, fetch it again; the model must be a causal language model of transformers."
     )
+
+
+def _first(error: Exception) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().split("\n")[0][:300]
 
 
 def _embedded_folder() -> Path:
