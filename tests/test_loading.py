@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import accelerate
 import numpy as np
@@ -23,6 +23,7 @@ from ropelime.passes import Passes
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Surrogate, models
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.surrogate.loop import Loop
 
 PROMPT = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo was the painter.")
 
@@ -163,7 +164,7 @@ def assert_same(a: Passes, b: Passes, atol: float = 1e-5) -> None:
         np.testing.assert_allclose(a.distances[space], b.distances[space], atol=atol)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2", "bloom"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt-j", "bloom"])
 @pytest.mark.parametrize("away", ["nothing", "a layer and the head", "all but a layer"])
 def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away: str) -> None:
     here = copy.deepcopy(tiny_model(name).model)
@@ -180,10 +181,13 @@ def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away:
     assert b.device.type == "cpu"
     kinds = [RopeSpace(), RopeSpace(space="hidden")] if tiny_model(name).width else []
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    one, two = (
-        s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds) for s in (a, b)
-    )
-    assert_same(one, two)
+    cheap = [False, True] if a.engine.looks_back(512) else [False]
+    for how in cheap:
+        one, two = (
+            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cheap=how)
+            for s in (a, b)
+        )
+        assert_same(one, two)
 
 
 def test_a_model_over_all_that_is_there(saved: Path) -> None:
@@ -215,9 +219,7 @@ def test_what_transformers_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if quantised:
-        config = json.loads((saved / "config.json").read_text())
-        config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-        (saved / "config.json").write_text(json.dumps(config))
+        described_as(saved, {"quant_method": "bitsandbytes", "load_in_4bit": True})
     asked: dict[str, object] = {}
 
     def from_pretrained(folder: str, **given: object) -> tuple[Unmovable, dict[str, list[str]]]:
@@ -230,33 +232,140 @@ def test_what_transformers_is_asked_for(
     assert {k: v for k, v in asked.items() if k != "output_loading_info"} == options
 
 
-def quantisation(method: str) -> Any:
-    """What transformers wants to be told of a way to quantise; skips where its library is missing."""
+def quantise(method: str, saved: Path, into: Path) -> None:
+    """Save a model quantised; skips where the library of the method is missing."""
+    if method in ("gptq", "awq"):
+        pytest.importorskip("gptqmodel", exc_type=ImportError)
+        if method == "gptq":
+            pytest.importorskip("optimum")
+        elif transformers.__version__.startswith("4."):
+            pytest.skip("transformers 4 reads AWQ with autoawq, which runs on GPUs")
+        packed_by_hand(method, saved, into)
+        return
     if method == "torchao":
         library = pytest.importorskip("torchao.quantization", exc_type=ImportError)
-        return transformers.TorchAoConfig(library.Int8WeightOnlyConfig())
-    pytest.importorskip("bitsandbytes", exc_type=ImportError)
-    pytest.importorskip("accelerate")
-    return transformers.BitsAndBytesConfig(load_in_8bit=True)
+        how = transformers.TorchAoConfig(library.Int8WeightOnlyConfig())
+    else:
+        pytest.importorskip("bitsandbytes", exc_type=ImportError)
+        how = transformers.BitsAndBytesConfig(**{f"load_in_{method.partition(' ')[2]}": True})
+    small = transformers.AutoModelForCausalLM.from_pretrained(
+        saved, quantization_config=how, dtype=torch.float32, device_map="cpu"
+    )
+    small.save_pretrained(into)
+    byte_level("chatml").save_pretrained(into)
+
+
+def packed_by_hand(method: str, saved: Path, into: Path, *, group: int = 32) -> None:
+    """Write a checkpoint of GPTQ or AWQ, and round the saved model to what it stands for."""
+    from safetensors.torch import load_file, save_file
+
+    order = [0, 2, 4, 6, 1, 3, 5, 7] if method == "awq" else [*range(8)]
+
+    def pack(values: torch.Tensor, axis: int) -> torch.Tensor:
+        """Eight numbers of four bits in every word."""
+        last = values.long().movedim(axis, -1)
+        eight = last.reshape(*last.shape[:-1], -1, 8)[..., order]
+        words: torch.Tensor = (eight << (4 * torch.arange(8))).sum(-1)
+        return words.to(torch.int32).movedim(-1, axis).contiguous()
+
+    shutil.copytree(saved, into)
+    rounded = load_file(saved / "model.safetensors")
+    weights = dict(rounded)
+    for name in [name for name in weights if "_proj" in name]:
+        weight = weights.pop(name)
+        whole = weight.T.reshape(-1, group, len(weight))  # (groups, group, out)
+        low, high = whole.amin(1, keepdim=True), whole.amax(1, keepdim=True)
+        scale = (high - low) / 15
+        zero = (-low / scale).round()
+        steps = (whole / scale + zero).round().clamp(0, 15)
+        rounded[name] = ((steps - zero) * scale).flatten(0, 1).T.contiguous()
+        small = steps.flatten(0, 1)
+        at = name.removesuffix("weight")
+        weights[at + "scales"] = scale[:, 0].half()
+        if method == "gptq":  # whose files hold zeros less one
+            weights[at + "qzeros"] = pack(zero[:, 0] - 1, 1)
+            weights[at + "g_idx"] = (torch.arange(len(small)) // group).int()
+        else:
+            weights[at + "qzeros"] = pack(zero[:, 0], 1)
+        weights[at + "qweight"] = pack(small, 0 if method == "gptq" else 1)
+    save_file(weights, into / "model.safetensors", metadata={"format": "pt"})
+    save_file(rounded, saved / "model.safetensors", metadata={"format": "pt"})
+    # A kernel that is not compiled first.
+    kinds: dict[str, dict[str, object]] = {
+        "gptq": {"desc_act": False, "sym": False, "backend": "gptq_torch"},
+        "awq": {"zero_point": True, "version": "gemm", "backend": "torch_awq"},
+    }
+    described_as(into, {"quant_method": method, "bits": 4, "group_size": group, **kinds[method]})
+
+
+def described_as(folder: Path, quantised: dict[str, object]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": quantised}))
 
 
 @pytest.mark.filterwarnings("ignore")  # the libraries warn about themselves
 @pytest.mark.parametrize(
-    ("method", "named"), [("torchao", "torchao"), ("bitsandbytes", "bits_and_bytes")]
+    ("method", "apart", "packing"),
+    [
+        ("torchao", 2.0, 1e-4),
+        ("bitsandbytes 4bit", 6.0, 1e-4),
+        ("bitsandbytes 8bit", 2.0, 0.2),  # its outliers are those of all tokens that are run at once
+        ("gptq", 0.1, 1e-4),
+        ("awq", 0.1, 1e-4),
+    ],
 )
-def test_a_quantised_checkpoint(saved: Path, tmp_path: Path, method: str, named: str) -> None:
-    small = transformers.AutoModelForCausalLM.from_pretrained(
-        saved, quantization_config=quantisation(method), dtype=torch.float32, device_map="cpu"
-    )
-    small.save_pretrained(tmp_path / "small")
-    byte_level("chatml").save_pretrained(tmp_path / "small")
+def test_a_quantised_checkpoint(
+    tmp_path: Path, method: str, apart: float, packing: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_model("llama", hidden_size=64).model.save_pretrained(tmp_path / "whole")
+    byte_level("chatml").save_pretrained(tmp_path / "whole")
+    quantise(method, tmp_path / "whole", tmp_path / "small")
+    capsys.readouterr()
     loaded = load_surrogate(str(tmp_path / "small"), device="cpu")
-    assert loaded.describe()["quantization"] == named
+    assert isinstance(loaded, LocalSurrogate)
+    assert capsys.readouterr().out == "", "results go there"
+    assert loaded.describe()["quantization"] == method.partition(" ")[0]
     assert loaded.describe()["dtype"] == "float32", "the checkpoint's own, not the chip's best"
-    whole = load_surrogate(str(saved), device="cpu", dtype="float32")
+    whole = load_surrogate(str(tmp_path / "whole"), device="cpu", dtype="float32")
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
-    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=2.0)
+    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=apart)
+    scorer = loaded.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    singly = Loop(loaded.model, scorer, everywhere=True).score(a.masks)
+    np.testing.assert_allclose(a.logprob, singly, atol=packing)
+
+
+@pytest.mark.parametrize(
+    ("method", "install"),
+    [
+        ("gptq", "pip install gptqmodel optimum"),
+        ("awq", "pip install (gptqmodel|autoawq)"),
+        ("bitsandbytes", "pip install bitsandbytes"),
+        ("torchao", "pip install torchao"),
+    ],
+)
+def test_a_quantised_checkpoint_without_the_library_that_reads_it(
+    saved: Path, method: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described_as(saved, {"quant_method": method})
+
+    error: Exception = ImportError("Some name is not there.")
+
+    def from_pretrained(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(models, "find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=rf"is quantised by {method}, .*: {install}\. Or .*\.gguf"):
+        load_surrogate(str(saved))
+    monkeypatch.setattr(models, "find_spec", lambda module: module)
+    with pytest.raises(
+        ModelError, match=r"fit together \(Some name .*\): pip install -U transformers "
+    ):
+        load_surrogate(str(saved))
+    error = ValueError("Some size is wrong.")
+    with pytest.raises(ModelError, match=r"could not be loaded: Some size is wrong"):
+        load_surrogate(str(saved))
 
 
 @pytest.mark.parametrize("collects", [True, False])

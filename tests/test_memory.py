@@ -221,13 +221,15 @@ class Gpus:
         for name, call in calls.items():
             monkeypatch.setattr(torch.cuda, name, call)
 
-    def model(self) -> Any:
+    def model(self, *, first: torch.device | None = None, hook: Any = None) -> Any:
         weights = [SimpleNamespace(device=torch.device("cuda", i)) for i in range(len(self.free))]
         weights.append(SimpleNamespace(device=torch.device("cpu")))  # of a layer that is offloaded
         text = SimpleNamespace(
             hidden_size=100, intermediate_size=300, num_attention_heads=4, num_key_value_heads=2
         )
-        embedding = SimpleNamespace(weight=weights[0])
+        embedding = SimpleNamespace(
+            weight=SimpleNamespace(device=first) if first else weights[0], _hf_hook=hook
+        )
         return SimpleNamespace(
             config=SimpleNamespace(get_text_config=lambda: text),
             dtype=torch.bfloat16,
@@ -248,6 +250,19 @@ def test_the_fullest_gpu_decides(monkeypatch: pytest.MonkeyPatch, free: list[int
     with budget.watch(1_000):  # it has been seen once, which is enough
         gpus.free[0] = 0
     assert budget.tokens == 2_000
+
+
+def test_gpus_decide_wherever_the_embedding_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Gpus(monkeypatch, [1 << 40, 20_000_000])
+    moved = SimpleNamespace(
+        execution_device=torch.device("cuda", 0)
+    )  # it is used where it does not lie
+    for first, hook in ((torch.device("cpu"), None), (torch.device("meta"), moved)):
+        budget = Budget(gpus.model(first=first, hook=hook), None)
+        assert budget.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
+        budget.tokens = 64
+        with pytest.raises(ModelError, match="memory of cuda:0, cuda:1 with even 64 tokens"):
+            budget.shrink("it", RuntimeError("CUDA out of memory."))
 
 
 def test_no_more_tokens_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

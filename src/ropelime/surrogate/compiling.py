@@ -35,11 +35,14 @@ class Compiled:
     def __call__(self) -> Iterator[None]:
         """Use the compiled layers."""
         AttentionInterface.register(NAME, self._attention)
+        own = [vars(layer).get("forward") for layer in self._layers]  # accelerate's, where it has any
         for layer, made in zip(self._layers, self._made, strict=True):
             layer.forward = made
         try:
             yield
         finally:
             AttentionInterface.register(NAME, _forward)
-            for layer in self._layers:
+            for layer, before in zip(self._layers, own, strict=True):
                 del layer.forward
+                if before is not None:
+                    layer.forward = before

@@ -260,17 +260,17 @@ class Budget:
 
     def __init__(self, model: Any, tokens: int | None) -> None:
         """Start with what was asked for, or with what the devices are known to bear."""
-        self._device = input_device(model)
-        cuda = self._device.type == "cuda"
-        self._ceiling = _GPU_TOKENS if cuda else _CPU_TOKENS
+        first = input_device(model)  # offloaded weights are used there, though they lie elsewhere
+        held = {parameter.device for parameter in model.parameters()} | {first}
+        self._gpus = sorted((device for device in held if device.type == "cuda"), key=str)
+        self._named = ", ".join(map(str, self._gpus or [first]))
+        self._ceiling = _GPU_TOKENS if self._gpus else _CPU_TOKENS
         self._keys = math.inf  # on a CPU the rows gather theirs one after the other
-        if cuda:
+        if self._gpus:
             self._keys = _KEY_BYTES / (2 * _width(model) * model.dtype.itemsize)
-        self._measure = cuda and tokens is None
+        self._measure = bool(self._gpus) and tokens is None
         self.tokens = tokens or self._ceiling
         if self._measure:
-            held = {parameter.device for parameter in model.parameters()} | {self._device}
-            self._gpus = [device for device in held if device.type == "cuda"]
             config = model.config.get_text_config()
             widths = config.hidden_size + (getattr(config, "intermediate_size", 0) or 0)
             self._fit(dict.fromkeys(self._gpus, _WIDTHS * widths * model.dtype.itemsize))
@@ -314,15 +314,15 @@ class Budget:
         """
         if self.tokens <= _FEWEST_TOKENS:
             raise ModelError(
-                f"{name} does not fit into the memory of {self._device} with even {self.tokens} tokens "
+                f"{name} does not fit into the memory of {self._named} with even {self.tokens} tokens "
                 "at once. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
             ) from error
         self.tokens = self._ceiling = max(_FEWEST_TOKENS, self.tokens // 2)
-        self._keys = 0 if self._device.type == "cuda" else self._keys
+        self._keys = 0 if self._gpus else self._keys
         self._measure = False
         gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        if self._gpus:
+            torch.cuda.empty_cache()  # of all of them
         return f"Memory ran out, so no more than {self.tokens:,} tokens were run at once."
 
 

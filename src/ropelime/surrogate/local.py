@@ -14,7 +14,7 @@ from ropelime.errors import InputError, ModelError
 from ropelime.passes import Ints, Masks, Passes
 from ropelime.prompt import Prompt, Span
 from ropelime.rope import RopeSpace
-from ropelime.surrogate import rotary
+from ropelime.surrogate import models, rotary
 from ropelime.surrogate.base import Job, Progress, Removal
 from ropelime.surrogate.encoding import Encoder
 from ropelime.surrogate.engine import Engine, input_device
@@ -77,8 +77,7 @@ class LocalSurrogate:
             "transformers": transformers.__version__,
         }
         if quantised := getattr(self.model.config, "quantization_config", None):
-            known = quantised if isinstance(quantised, dict) else quantised.to_dict()
-            facts["quantization"] = str(known.get("quant_method", "unknown")).split(".")[-1].lower()
+            facts["quantization"] = models.method_of(quantised)
         return facts
 
     def prepare(

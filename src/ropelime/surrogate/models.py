@@ -12,8 +12,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ HUB = {
     "qwen3-8b": "Qwen/Qwen3-8B",
     "qwen2.5-1.5b": "Qwen/Qwen2.5-1.5B-Instruct",
     "smollm2-1.7b": "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+}
+
+# What transformers reads quantised checkpoints with, by their method: the package and its module.
+_READERS = {
+    "awq": {"gptqmodel": "gptqmodel"},
+    "bitsandbytes": {"bitsandbytes": "bitsandbytes"},
+    "gptq": {"gptqmodel": "gptqmodel", "optimum": "optimum"},
+    "torchao": {"torchao": "torchao"},
 }
 
 Say = Callable[[str], None]
@@ -169,11 +178,13 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     shown = f"{folder}/{gguf}" if gguf else folder
     tokenizer = load_tokenizer(folder, gguf)
+    quantised: Any = None
     try:
         with _quietly():
             if not gguf:
                 config = transformers.AutoConfig.from_pretrained(folder)
-                if getattr(config, "quantization_config", None) is not None:
+                quantised = getattr(config, "quantization_config", None)
+                if quantised is not None:
                     options = {"dtype": "auto", "device_map": device}
             if device == "auto":
                 options["device_map"] = device
@@ -181,7 +192,7 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
                 folder, **extra, **options, output_loading_info=True
             )
     except Exception as error:
-        raise _load_error(shown, error) from error
+        raise _unread(shown, quantised, error) or _load_error(shown, error) from error
     if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
         raise ModelError(
             f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
@@ -203,8 +214,36 @@ def load_tokenizer(folder: str, gguf: str | None) -> Any:
         raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
 
 
+def _unread(shown: str, quantised: Any, error: Exception) -> ModelError | None:
+    """The error for a quantised checkpoint whose reader is missing, or does not fit the rest."""
+    if quantised is None or (method := method_of(quantised)) not in _READERS:
+        return None
+    readers = _READERS[method]
+    if method == "awq" and _transformers() == "4":
+        readers = {"autoawq": "awq"}
+    missing = [package for package, module in readers.items() if find_spec(module) is None]
+    if missing:
+        what = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
+    elif isinstance(error, ImportError):
+        what = (
+            f"and what is installed to read it does not fit together ({_first(error)}): "
+            f"pip install -U transformers {' '.join(readers)}"
+        )
+    else:
+        return None
+    instead = "Or use the same model unquantised, or as a .gguf file."
+    return ModelError(f"{shown} is quantised by {method}, {what}. {instead}")
+
+
+def method_of(quantised: Any) -> str:
+    """How a checkpoint was quantised, by what its config says of it."""
+    known = quantised if isinstance(quantised, dict) else quantised.to_dict()
+    method = known.get("quant_method", "unknown")
+    return str(getattr(method, "value", method))  # an enumeration once it is loaded
+
+
 def _load_error(shown: str, error: Exception) -> ModelError:
-    first = str(error).strip().split("\n")[0][:300]
+    first = _first(error)
     if "connect" in str(error).lower() or "offline" in str(error).lower():
         return ModelError(
             f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "
@@ -216,11 +255,21 @@ def _load_error(shown: str, error: Exception) -> ModelError:
     )
 
 
+def _first(error: Exception) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().split("\n")[0][:300]
+
+
 def _embedded_folder() -> Path:
+    # A folder saved by transformers 5 need not load in 4.
+    return cache_folder() / f"smollm2-135m-instruct-bf16-transformers{_transformers()}"
+
+
+def _transformers() -> str:
+    """The major release that is installed."""
     from importlib.metadata import version
 
-    major = version("transformers").split(".")[0]  # a folder saved by 5 need not load in 4
-    return cache_folder() / f"smollm2-135m-instruct-bf16-transformers{major}"
+    return version("transformers").split(".")[0]
 
 
 def _complete(folder: Path) -> bool:
@@ -286,14 +335,15 @@ def _check_gguf(path: Path) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep transformers' own progress bars and advice off the terminal while it loads."""
+    """Keep progress bars, advice and banners off the terminal while transformers loads."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with redirect_stderr(io.StringIO()):  # the bar of the GGUF reader heeds no setting
+        # The GGUF reader's bar heeds no setting, and gptqmodel writes its banner where results go.
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             yield
     finally:
         logging.set_verbosity(verbosity)

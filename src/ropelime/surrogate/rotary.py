@@ -42,16 +42,16 @@ class Rotation:
 
 
 def candidates(model: Any) -> list[torch.Tensor]:
-    """Every set of frequencies that the model holds; none means that it does not rotate."""
+    """Every set of frequencies that the model holds, on the CPU; none means that it does not rotate."""
     found: list[torch.Tensor] = []
     for name, buffer in model.named_buffers():
         if name.endswith("inv_freq") and buffer.ndim == 1:
-            frequencies = buffer.detach().float()
+            frequencies = buffer.detach().float().cpu()  # its layers may lie on several devices
             if not any(f.shape == frequencies.shape and torch.equal(f, frequencies) for f in found):
                 found.append(frequencies)
     width = getattr(model.config, "rotary_dim", None)
     if not found and isinstance(width, int) and width > 1:  # GPT-J and CodeGen keep tables instead
-        found.append(10000.0 ** (-torch.arange(0, width, 2, device=model.device).float() / width))
+        found.append(10000.0 ** (-torch.arange(0, width, 2).float() / width))
     return found
 
 

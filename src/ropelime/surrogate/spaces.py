@@ -125,7 +125,7 @@ class Space:
         if self.settings.phase == "relative":
             position = np.concatenate([row.positions[i] for row, i in zip(rows, inside, strict=True)])
             back = torch.as_tensor(position[first[slot]], dtype=torch.float32, device=a.device)
-            a, b = rope.turn(a, b, -(back[:, None, None] * self.rotation.frequencies))
+            a, b = rope.turn(a, b, -(back[:, None, None] * self.rotation.frequencies.to(a.device)))
         a, b = a.flatten(1), b.flatten(1)
         size = torch.hypot(a, b)
         safe = torch.where(size > 0, size, 1.0)
@@ -146,4 +146,5 @@ def hidden_planes(
     cut = hidden[..., : heads * width].float().reshape(*hidden.shape[:-1], heads, width)
     a, b = rope.planes(cut, rotation.pairing)
     places = torch.as_tensor(positions, dtype=torch.float32, device=hidden.device)
-    return rope.turn(a, b, places[:, None, None] * rotation.frequencies)
+    # What goes into a layer may still be on the device of the one before it.
+    return rope.turn(a, b, places[:, None, None] * rotation.frequencies.to(hidden.device))
