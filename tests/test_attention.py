@@ -16,7 +16,7 @@ from conftest import byte_level, tiny_model
 from ropelime import prompt as prompts
 from ropelime.passes import Masks
 from ropelime.rope import RopeSpace
-from ropelime.surrogate import attention, engine
+from ropelime.surrogate import attention, causal, engine
 from ropelime.surrogate import sharing as sharing_module
 from ropelime.surrogate.base import Job
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
