@@ -22,6 +22,7 @@ from ropelime import surrogate as surrogates
 from ropelime.passes import Passes
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Surrogate, models
+from ropelime.surrogate.hardware import Size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.loop import Loop
 
@@ -327,6 +328,8 @@ def test_a_quantised_checkpoint(
     assert loaded.describe()["quantization"] == method.partition(" ")[0]
     assert loaded.describe()["dtype"] == "float32", "the checkpoint's own, not the chip's best"
     whole = load_surrogate(str(tmp_path / "whole"), device="cpu", dtype="float32")
+    assert isinstance(whole, LocalSurrogate)
+    assert Size.of(loaded.model) == Size.of(whole.model), "however the weights are packed"
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
     np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=apart)

@@ -50,11 +50,9 @@ class Size:
         heads = int(config.num_attention_heads)
         head = model.get_output_embeddings()
         linear = sum(
-            module.weight.numel()
+            _weights(module)
             for module in model.modules()
-            if module is not head
-            and not isinstance(module, torch.nn.Embedding)
-            and getattr(getattr(module, "weight", None), "ndim", 0) == 2
+            if module is not head and not isinstance(module, torch.nn.Embedding)
         )
         return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * head_size(model))
 
@@ -78,6 +76,14 @@ class Size:
         """
         attention = self.layers * 4 * self.width * pairs
         return 2.0 * self.linear * tokens + attention + 2.0 * self.head * readings
+
+
+def _weights(module: Any) -> int:
+    """Weights of a linear layer, however they are packed; 0 for anything else."""
+    if hasattr(module, "in_features") and hasattr(module, "out_features"):
+        return int(module.in_features * module.out_features)
+    weight: Any = getattr(module, "weight", None)  # GPT-2 has its own kind
+    return int(weight.numel()) if getattr(weight, "ndim", 0) == 2 else 0
 
 
 @dataclass(frozen=True)
