@@ -16,7 +16,7 @@ from conftest import byte_level, tiny_model
 from ropelime import prompt as prompts
 from ropelime.passes import Masks
 from ropelime.rope import RopeSpace
-from ropelime.surrogate import attention, causal, engine
+from ropelime.surrogate import attention, cpu_attention, engine
 from ropelime.surrogate import sharing as sharing_module
 from ropelime.surrogate.base import Job
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -290,12 +290,12 @@ def test_many_features_are_read_as_by_themselves(cheap: bool) -> None:
 def test_blocks_are_causal_attention(
     count: int, keys: int, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(causal, "_BLOCK_BYTES", bound)
+    monkeypatch.setattr(cpu_attention, "_BLOCK_BYTES", bound)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
     seen = torch.arange(keys) <= torch.arange(keys - count, keys)[:, None]
     whole = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
-    made = causal.blocks(q, k, v, None)
+    made = cpu_attention.blocks(q, k, v, None)
     torch.testing.assert_close(made, whole.transpose(1, 2), atol=1e-5, rtol=0)
 
 
@@ -304,8 +304,8 @@ def test_blocks_are_causal_attention(
 def test_the_kernel_for_tiles_is_causal_attention(
     count: int, keys: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(causal, "_FUSED_BLOCK", block)
+    monkeypatch.setattr(cpu_attention, "_FUSED_BLOCK", block)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
-    made = causal.fused(q, k, v, 0.3, causal.slope(count, keys, q.dtype))
-    torch.testing.assert_close(made, causal.blocks(q, k, v, 0.3), atol=1e-5, rtol=0)
+    made = cpu_attention.fused(q, k, v, 0.3, cpu_attention.slope(count, keys, q.dtype))
+    torch.testing.assert_close(made, cpu_attention.blocks(q, k, v, 0.3), atol=1e-5, rtol=0)

@@ -29,6 +29,8 @@ from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.loop import Loop
 from ropelime.surrogate.shapes import SHAPES, random_scorer, random_surrogate
 
+METHODS = [method for method in names.CONTENDERS if method != names.COMPILED]
+
 Capture = pytest.CaptureFixture[str]
 Make = Callable[..., LocalSurrogate]
 Speed = Callable[..., int]
@@ -211,7 +213,7 @@ class TestContest:
         assert str(tmp_path) not in json.dumps(header)
         assert "--data hotpot.json" in header["command"]
         assert {"cpu", "cores", "threads"} <= set(header["machine"])
-        assert len(rows) == 2 * len(names.CONTENDERS)
+        assert len(rows) == 2 * len(METHODS)
         by = {(row["task"], row["method"]): row for row in rows}
         for task in names.TASKS:
             ours, loop = by[task, names.OURS], by[task, names.LOOP]
@@ -225,13 +227,44 @@ class TestContest:
         n = by[names.HALVES, names.OURS]["features"]
         assert by[names.LEAVE_ONE_OUT, names.LOOP]["prompts"] == n
 
+    def test_with_compiled_layers(
+        self, speed: Speed, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With a stand-in for the compiler, which takes a minute."""
+        monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)
+        assert speed("--limit", "1", "--rounds", "1", "--compile", "--quiet") == 0
+        path = tmp_path / "results" / "speed-cpu-compiled.jsonl"
+        rows = {(row["task"], row["method"]): row for row in read(path)[1]}
+        for task in names.TASKS:
+            ours, compiled = rows[task, names.OURS], rows[task, names.COMPILED]
+            assert compiled["first"] > 0
+            assert (compiled["tokens"], compiled["run"]) == (ours["tokens"], ours["run"])
+        text = page._page([summary.load(path)])
+        assert "| ours | first use |" in text.split("## A whole explanation")[0]
+        assert ", compiled: floor / seconds" in text.split("## Targets")[1]
+
+    def test_no_compiler(
+        self, speed: Speed, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def compiler(*_: Any, **__: Any) -> Any:
+            def fail(*_: Any, **__: Any) -> Any:
+                raise RuntimeError("No working C++ compiler found")
+
+            return fail
+
+        monkeypatch.setattr(torch, "compile", compiler)
+        assert speed("--limit", "1", "--rounds", "1", "--compile", "--quiet") == 0
+        rows = read(tmp_path / "results" / "speed-cpu-compiled.jsonl")[1]
+        failed = [row["failed"] for row in rows if row["method"] == names.COMPILED]
+        assert failed == ["RuntimeError: No working C++ compiler found"] * 2
+
     def test_it_goes_on_where_it_was(self, speed: Speed, alone: None, tmp_path: Path) -> None:
         results = tmp_path / "cut.jsonl"
         more = ["--limit", "2", "--rounds", "1", "--quiet", "--results", str(results)]
         assert speed(*more) == 0
         whole = results.read_bytes()
         lines = whole.splitlines(keepends=True)
-        done = 1 + len(names.CONTENDERS)
+        done = 1 + len(METHODS)
         results.write_bytes(b"".join(lines[: done + 2])[:-5])
         assert speed(*more) == 0
         again = results.read_bytes().splitlines(keepends=True)
@@ -323,7 +356,7 @@ class TestShapes:
             (["--shape", "qwen3-9b"], "Did you mean 'qwen3-8b'"),
             (["--shape", "tiny", "--device", "auto"], "Device 'auto' cannot be used"),
             (["--shape", "tiny", "--start"], "measured one at a time"),
-            (["--compile"], "--compile goes with --shape"),
+            (["--compile", "--scaling"], "--compile does not go with"),
             (["--rounds", "0"], "--rounds must be at least 1"),
             (["--shape", "tiny", "--feature-tokens", "0"], "--feature-tokens must be at least 1"),
         ],
@@ -354,9 +387,9 @@ class TestShapes:
         plain = made.score(masks, kl=False)
         with Compiled(surrogate.model)():
             compiled = made.score(masks, kl=False)
-        assert len(used) == 2
+        assert len(used) == 1  # of two: the last one stays as it is
         made.score(masks, kl=False)
-        assert len(used) == 2
+        assert len(used) == 1
         assert layer.forward is own
         np.testing.assert_array_equal(plain.logprob, compiled.logprob)
 
@@ -414,14 +447,14 @@ class TestPage:
         return {**known, "seconds": seconds, "floor": 1.6, **more}
 
     def contest(self, folder: Path, gpu: bool = False) -> Path:
-        header = {**self.header, "kind": "contest", "methods": names.CONTENDERS}
+        header = {**self.header, "kind": "contest", "methods": METHODS}
         if gpu:
             header["machine"] = {**self.header["machine"], "gpu": "A card"}
             header["surrogate"] = {**self.header["surrogate"], "device": "cuda"}
         seconds = {names.OURS: 2.0, names.LOOP: 3.0, names.CONTEXTCITE: 4.5, names.CAPTUM_LOO: 5.0}
         rows = []
         for task in names.TASKS:
-            for method in names.CONTENDERS:
+            for method in METHODS:
                 known = {"example": task, "prompt": "p", "task": task, "features": 38, "method": method}
                 figures = {"failed": "ValueError: a | b"}
                 if method in seconds:
@@ -452,7 +485,7 @@ class TestPage:
     def test_a_task_that_is_not_measured_yet(self, tmp_path: Path) -> None:
         path = self.contest(tmp_path)
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(lines[: 1 + len(names.CONTENDERS)]))
+        path.write_text("".join(lines[: 1 + len(METHODS)]))
         text = report.write([path], tmp_path / "docs")[0].read_text(encoding="utf-8")
         assert "**leave-one-out**\n\nNot measured yet." in text
         assert "| A chip: seconds of Captum FeatureAblation over ours | ≥ 3 × | – | not run |" in text

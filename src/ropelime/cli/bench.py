@@ -105,7 +105,7 @@ def _add_speed(kinds: Any) -> None:
     kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
     kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
     kind.add_argument("--feature-tokens", type=int, default=33, metavar="N", help="tokens of each")
-    kind.add_argument("--compile", action="store_true", help="with --shape: compiled layers as well")
+    kind.add_argument("--compile", action="store_true", help="compiled layers as well")
     kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
     kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run_speed)
@@ -203,8 +203,8 @@ def run_speed(options: argparse.Namespace) -> None:
     _check(options, "limit", "rounds", "features", "feature_tokens")
     if options.scaling + options.start + bool(options.shape) * (not options.scaling) > 1:
         raise InputError("--scaling, --start and --shape are measured one at a time.")
-    if options.compile and (options.scaling or not options.shape):
-        raise InputError("--compile goes with --shape NAME.")
+    if options.compile and (options.scaling or options.start):
+        raise InputError("--compile does not go with --scaling or --start.")
     shared: dict[str, Any] = {"rounds": options.rounds, "command": _command(options)}
     surrogate = _speed_surrogate(options)
     what = next((w for w in ("scaling", "start") if getattr(options, w)), options.shape)
@@ -228,7 +228,9 @@ def run_speed(options: argparse.Namespace) -> None:
             )
         else:
             examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
-            speed.run_contest(examples, surrogate, results, progress=report, **shared)
+            speed.run_contest(
+                examples, surrogate, results, compiled=options.compile, progress=report, **shared
+            )
     if not options.quiet:
         print(f"Written to {results}")
 

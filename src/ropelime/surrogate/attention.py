@@ -21,7 +21,7 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ropelime.passes import Ints
-from ropelime.surrogate import causal
+from ropelime.surrogate import cpu_attention
 from ropelime.surrogate.packing import Chunk
 from ropelime.surrogate.tiles import has_tiles
 
@@ -137,9 +137,11 @@ class Packed:
             near = window if window is not None and window < k.shape[2] else None
             if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
                 if same_width and half and has_tiles():
-                    made = causal.fused(q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype))
+                    made = cpu_attention.fused(
+                        q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype)
+                    )
                 else:
-                    made = causal.blocks(q, k, v, scaling)
+                    made = cpu_attention.blocks(q, k, v, scaling)
                 out[:, first : segment.stop] = made
                 continue
             mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
@@ -174,7 +176,7 @@ class Packed:
 
     def _slope(self, queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
         if ("slope", queries, keys) not in self._made:
-            self._made["slope", queries, keys] = causal.slope(queries, keys, dtype)
+            self._made["slope", queries, keys] = cpu_attention.slope(queries, keys, dtype)
         made: torch.Tensor = self._made["slope", queries, keys]
         return made
 

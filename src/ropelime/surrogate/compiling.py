@@ -10,6 +10,7 @@ import torch
 from transformers import AttentionInterface
 
 from ropelime.errors import ModelError
+from ropelime.surrogate import tiles
 from ropelime.surrogate.attention import NAME, _forward
 from ropelime.surrogate.engine import layers_of
 
@@ -19,17 +20,18 @@ class Compiled:
 
     Layer by layer, because what goes in and out of the model as a whole is watched by hooks, and around
     the packed attention, which is a loop over rows that no compiler can see through. Packed chunks are
-    of any length, so sizes are left open; CUDA graphs, which want them fixed, have no place here.
+    of any length, so sizes are left open; CUDA graphs, which want them fixed, have no place here. The
+    last layer stays as it is: it is given other rows to leave out in every chunk.
     """
 
     def __init__(self, model: Any) -> None:
         """Compile nothing yet: torch does so when a layer first runs."""
-        self._layers = layers_of(model)
+        self._layers = layers_of(model)[:-1]
         if not self._layers:
             raise ModelError("The layers of this model were not found, so they cannot be compiled.")
         self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
-        plain: Any = torch.compiler.disable  # which has no types
-        self._attention = plain(_forward)
+        self._attention = _left_alone(_forward)
+        tiles.LaidOut.forward = _left_alone(tiles.LaidOut.forward)  # type: ignore[method-assign]
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -46,3 +48,13 @@ class Compiled:
                 del layer.forward
                 if before is not None:
                     layer.forward = before
+
+
+def _left_alone(function: Any) -> Any:
+    """A function that the compiler leaves as it is and calls."""
+    if getattr(function, "_ropelime_left_alone", False):
+        return function
+    plain: Any = torch.compiler.disable  # which has no types
+    made = plain(function)
+    made._ropelime_left_alone = True
+    return made

@@ -6,7 +6,7 @@ fifth of the time. The result is the same but for rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -20,8 +20,6 @@ _NEEDED = (
     "_linear_pointwise",
     "_reorder_linear_weight",
 )  # of torch.ops.mkldnn; no part of its promises
-
-Form = Callable[[torch.Tensor], torch.Tensor]
 
 
 @lru_cache
@@ -37,7 +35,7 @@ class Tiled:
     def __init__(self, model: Any) -> None:
         """Lay out nothing yet."""
         self._model = model
-        self._forms: list[tuple[Any, Form]] = []
+        self._weights: list[torch.Tensor] = []
         self._made_for: list[tuple[int, int]] = []
 
     @contextmanager
@@ -51,14 +49,15 @@ class Tiled:
             parts = []
         state = [(part.weight.data_ptr(), _changes(part.weight)) for part in parts]
         if parts and state != self._made_for:
-            self._forms, self._made_for = [(part, lay_out(part)) for part in parts], state
+            self._weights, self._made_for = [lay_out(part.weight) for part in parts], state
         try:
-            for part, form in self._forms if parts else ():
-                part.forward = form
+            for part, weight in zip(parts, self._weights, strict=False):
+                part.laid_out, part.__class__ = weight, LaidOut
             yield
         finally:
             for part in parts:
-                vars(part).pop("forward", None)
+                part.__class__ = torch.nn.Linear
+                vars(part).pop("laid_out", None)
 
 
 @lru_cache
@@ -70,22 +69,32 @@ def can_lay_out() -> bool:
     states = torch.randn(1, 16, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
     try:
         with torch.inference_mode():
-            return torch.allclose(lay_out(part)(states), part(states), atol=0.05)
+            made = multiply(states, lay_out(part.weight), part.bias)
+            return torch.allclose(made, part(states), atol=0.05)
     except RuntimeError:  # some other release of torch
         return False
 
 
-def lay_out(part: torch.nn.Linear) -> Form:
-    """What a linear layer does, with its weights laid out."""
-    weight = torch.ops.mkldnn._reorder_linear_weight(part.weight.detach(), _ROWS)
-    bias = None if part.bias is None else part.bias.detach()
-    multiply = torch.ops.mkldnn._linear_pointwise
+def lay_out(weight: torch.Tensor) -> torch.Tensor:
+    """The weights of a linear layer as products with tiles want them; nothing else can read them."""
+    made: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
+    return made
 
-    def forward(states: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = multiply(states, weight, bias, "none", [], "")
-        return made
 
-    return forward
+def multiply(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """What a linear layer gives, with weights that were laid out."""
+    made: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
+    return made
+
+
+class LaidOut(torch.nn.Linear):
+    """What a linear layer is while its weights are laid out."""
+
+    laid_out: torch.Tensor
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Multiply with them."""
+        return multiply(states, self.laid_out, self.bias)
 
 
 def _linears(model: Any) -> list[Any]:

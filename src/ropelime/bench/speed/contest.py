@@ -11,7 +11,7 @@ import numpy as np
 from ropelime.attribution import Recipe, attribute
 from ropelime.bench.data import Example
 from ropelime.bench.speed import peers
-from ropelime.bench.speed.measure import Absent, Contender, Lengths, Run
+from ropelime.bench.speed.measure import Absent, Contender, Lengths, Run, quiet, reason
 from ropelime.bench.speed.names import (
     CAPTUM_LOO,
     CAPTUM_SHAPLEY,
@@ -72,9 +72,9 @@ def halves(n: int, count: int) -> Masks:
 
 
 def contenders(
-    task: Task, surrogate: LocalSurrogate, batch: peers.BatchSize
+    task: Task, surrogate: LocalSurrogate, batch: peers.BatchSize, layers: Compiled | None = None
 ) -> list[Contender | Absent]:
-    """Everybody who takes part in a task, and who does not and why."""
+    """Everybody who takes part in a task, and who does not and why; with compiled layers if given."""
     example = task.example
     scorer = prepare(surrogate, example)
     loops = {
@@ -103,6 +103,8 @@ def contenders(
         if task.name == HALVES
         else Absent(DEFAULT, "skipped", "chooses its own masks"),
     ]
+    if layers:
+        found.append(with_compiled(Run(COMPILED, ours), layers))
     for name, loop in loops.items():
         found.append(peers.Single(name, lambda loop=loop: loop.score(task.masks)))  # type: ignore[misc]
     found += [
@@ -163,14 +165,14 @@ def explained(n: int, sampler: str, seed: int) -> Masks:
 
 
 def synthetic(
-    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, *, compiled: bool
-) -> Sequence[Contender]:
+    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, layers: Compiled | None = None
+) -> Sequence[Contender | Absent]:
     """A whole explanation of ours, perhaps one with compiled layers, a plain loop that only reads."""
     loop = Loop(surrogate.model, scorer, everywhere=True)
     recipe = Recipe.of("kl", "rope-rwmd", "wls")
-    found: list[Contender] = [explanation(OURS, scorer, masks, recipe)]
-    if compiled:
-        found.append(_Compiled(explanation(COMPILED, scorer, masks, recipe), surrogate))
+    found: list[Contender | Absent] = [explanation(OURS, scorer, masks, recipe)]
+    if layers:
+        found.append(with_compiled(explanation(COMPILED, scorer, masks, recipe), layers))
     return [*found, peers.Single(LOOP, lambda: loop.score(masks))]
 
 
@@ -198,19 +200,21 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
     return found
 
 
-class _Compiled(Run):
-    """An explanation with compiled layers; says how long its first use took, compiling and all."""
+def with_compiled(plain: Run, layers: Compiled) -> Contender | Absent:
+    """The same with compiled layers; it is run once, which says how long compiling and all takes."""
 
-    def __init__(self, plain: Run, surrogate: LocalSurrogate) -> None:
-        super().__init__(plain.name, plain.work, plain.more)
-        self._layers = Compiled(surrogate.model)
+    def work() -> Lengths:
+        with layers():
+            return plain.work()
 
-    def run(self) -> object:
-        start = time.perf_counter()
-        with self._layers():
-            super().run()
-        self.more.setdefault("first", round(time.perf_counter() - start, 5))
-        return None
+    start = time.perf_counter()
+    try:
+        with quiet():
+            work()
+    except Exception as error:  # there may be no compiler
+        return Absent(plain.name, "failed", reason(error))
+    plain.more["first"] = round(time.perf_counter() - start, 5)
+    return Run(plain.name, work, plain.more)
 
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:

@@ -6,7 +6,9 @@ LOOP, LOOP_ANSWER = "loop", "loop, logits at the answer"
 CONTEXTCITE = "ContextCite"
 CAPTUM_LOO, CAPTUM_SHAPLEY = "Captum FeatureAblation", "Captum ShapleyValueSampling"
 SHAPIQ = "shapiq KernelSHAP"
-CONTENDERS = (OURS, DEFAULT, LOOP, LOOP_ANSWER, CONTEXTCITE, CAPTUM_LOO, CAPTUM_SHAPLEY, SHAPIQ)
+CONTENDERS = (
+    OURS, COMPILED, DEFAULT, LOOP, LOOP_ANSWER, CONTEXTCITE, CAPTUM_LOO, CAPTUM_SHAPLEY, SHAPIQ
+)  # fmt: skip
 
 HALVES, LEAVE_ONE_OUT = "64 masks, p = ½", "leave-one-out"
 TASKS = (HALVES, LEAVE_ONE_OUT)

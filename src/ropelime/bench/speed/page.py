@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ropelime.bench import figures
 from ropelime.bench.figures import Curve
-from ropelime.bench.speed.names import OURS, SCALED, SPARSE, TASKS
+from ropelime.bench.speed.names import COMPILED, OURS, SCALED, SPARSE, TASKS
 from ropelime.bench.speed.summary import COMMANDS, Speed, Sum, load, total
 from ropelime.bench.speed.targets import targets
 from ropelime.bench.store import Row
@@ -158,6 +158,8 @@ def _contest(one: Speed) -> list[str]:
         f"Over {count} of {sizes} sentences. {_rates(one.rows)} *Ours* is how many times as many "
         "tokens our engine scores in a second."
     ]
+    compiled = COMPILED in one.header["methods"]
+    head = [*_HEAD, *(["first use"] if compiled else [])]
     for task in TASKS:
         ours = total(one.of(OURS, task=task))
         lines = []
@@ -166,8 +168,9 @@ def _contest(one: Speed) -> list[str]:
             if not rows or any("skipped" in row for row in rows):
                 continue
             name = method + (f", batch {rows[0]['batch']}" if "batch" in rows[0] else "")
-            lines.append([name, *_cells(rows, ours)])
-        blocks += [f"**{task}**", markdown(_HEAD, lines) if lines else "Not measured yet."]
+            more = [_seconds(max(row.get("first", 0.0) for row in rows) or None)] if compiled else []
+            lines.append([name, *_cells(rows, ours), *more])
+        blocks += [f"**{task}**", markdown(head, lines) if lines else "Not measured yet."]
     return blocks
 
 

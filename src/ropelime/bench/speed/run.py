@@ -11,8 +11,9 @@ from typing import Any
 from ropelime._version import __version__
 from ropelime.bench.data import Example
 from ropelime.bench.speed import contest, names, peers, start
-from ropelime.bench.speed.measure import Contender, alternate
+from ropelime.bench.speed.measure import alternate
 from ropelime.bench.store import Store
+from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.hardware import Hardware, Size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.shapes import random_scorer
@@ -32,6 +33,7 @@ def run_contest(
     *,
     rounds: int,
     command: str,
+    compiled: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Our engine, plain loops and the peers on the same prompts.
@@ -42,12 +44,15 @@ def run_contest(
         results: The results file.
         rounds: How often everybody runs.
         command: The command line, for the report.
+        compiled: Whether our engine takes part with compiled layers too.
         progress: Called with the prompts done and in all.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     settings = _settings("contest", surrogate, hardware, rounds, command)
     settings["examples"] = [example.id for example in examples]
-    store = Store(results, settings, names.CONTENDERS)
+    methods = [m for m in names.CONTENDERS if compiled or m != names.COMPILED]
+    store = Store(results, settings, methods)
+    layers = Compiled(surrogate.model) if compiled else None
     first = contest.Task.of(names.HALVES, examples[0])
     batch = peers.BatchSize(surrogate, first.example, first.masks)
     units = [(example, task) for example in examples for task in names.TASKS]
@@ -57,7 +62,7 @@ def run_contest(
             progress(done, len(units))
         if unit in store.done:
             continue
-        found = contest.contenders(contest.Task.of(name, example), surrogate, batch)
+        found = contest.contenders(contest.Task.of(name, example), surrogate, batch, layers)
         outputs = len(contest.prepare(surrogate, example).sequences.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
         known = {"example": unit, "prompt": example.id, "task": name, "features": len(example.spans)}
@@ -94,13 +99,14 @@ def run_shape(
     masks = contest.explained(features, SPARSE_K, seed)
     settings = _settings("shape", surrogate, hardware, rounds, command)
     settings |= {"features": features, "feature-tokens": tokens, "sampler": SPARSE_K, "seed": seed}
-    found: Sequence[Contender] = contest.synthetic(surrogate, scorer, masks, compiled=compiled)
+    layers = Compiled(surrogate.model) if compiled else None
+    found = contest.synthetic(surrogate, scorer, masks, layers)
     store = Store(results, settings, [contender.name for contender in found])
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:
         return
     outputs = len(scorer.sequences.output_ids)
-    rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds, warm_up=compiled)
+    rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
     store.add(unit, [{"example": unit, "features": features, **row} for row in rows])
 
 

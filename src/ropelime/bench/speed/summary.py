@@ -38,7 +38,7 @@ class Speed:
     @property
     def section(self) -> str:
         """Where on the page it belongs."""
-        compiled = COMPILED in self.header["methods"]
+        compiled = self.header["kind"] == "shape" and COMPILED in self.header["methods"]
         return "compiled" if compiled else str(self.header["kind"])
 
     @property

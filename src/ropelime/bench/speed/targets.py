@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ropelime.bench.speed.names import (
     CAPTUM_LOO,
+    COMPILED,
     CONTEXTCITE,
     DEFAULT,
     HALVES,
@@ -46,17 +47,17 @@ def _contest(one: Speed) -> list[Target]:
         return [_times("GPU: seconds of the loop over ours", 10, halves, LOOP)]
     single = {method: total(one.of(method, task=LEAVE_ONE_OUT)) for method in methods}
     cpu = one.processor
-    return [
-        _times(f"{cpu}: seconds of {CONTEXTCITE} over ours", 2.2, halves, CONTEXTCITE),
-        _times(
-            f"{cpu}: seconds of {CONTEXTCITE} over those of a default explanation of ours",
-            10,
-            {**halves, OURS: halves.get(DEFAULT)},
-            CONTEXTCITE,
-        ),
-        _share(f"{cpu}: floor / seconds, {HALVES}", 0.75, halves[OURS]),
-        _times(f"{cpu}: seconds of {CAPTUM_LOO} over ours", 3, single, CAPTUM_LOO),
-    ]
+    over = f"{cpu}: seconds of {CONTEXTCITE} over those of a default explanation of ours"
+    found = [_times(over, 10, halves | {OURS: halves[DEFAULT]}, CONTEXTCITE)]
+    for name, how in ((OURS, ""), (COMPILED, ", compiled")):
+        if name in methods:
+            mine, alone = halves | {OURS: halves[name]}, single | {OURS: single[name]}
+            found += [
+                _times(f"{cpu}{how}: seconds of {CONTEXTCITE} over ours", 2.2, mine, CONTEXTCITE),
+                _share(f"{cpu}{how}: floor / seconds, {HALVES}", 0.75, mine[OURS]),
+                _times(f"{cpu}{how}: seconds of {CAPTUM_LOO} over ours", 3, alone, CAPTUM_LOO),
+            ]
+    return found
 
 
 def _shape(one: Speed) -> list[Target]:
