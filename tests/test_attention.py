@@ -155,6 +155,27 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
             np.testing.assert_allclose(ours.asked.logprob, theirs.asked.logprob, atol=1e-5)
 
 
+def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first chunk, the prompt itself, shows whether the model's attention takes many at once."""
+    found: list[int] = []
+    chunk = Packer.chunk
+
+    def watched(self: Packer, *arguments: Any, **keywords: Any) -> Any:
+        made = chunk(self, *arguments, **keywords)
+        found.append(len(made[0].groups))
+        return made
+
+    monkeypatch.setattr(Packer, "chunk", watched)
+    monkeypatch.setattr(engine, "shares_keys", lambda device, dtype: True)
+    monkeypatch.setattr(sharing_module, "_LEAST", 1)
+    surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
+    reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
+    z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
+    reader.score(z, kl=False, cheap=True, batch_tokens=len(reader.sequences.ids))
+    assert len(found) > 2
+    assert not any(found[1:])
+
+
 @pytest.mark.parametrize(("window", "joint"), [(None, True), (1000, True), (40, False)])
 def test_a_window_that_rows_reach_beyond_is_each_rows_own(
     window: int | None, joint: bool, sharing: list[bool]

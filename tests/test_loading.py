@@ -6,6 +6,8 @@ import copy
 import gc
 import json
 import shutil
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,6 +55,23 @@ def test_a_saved_model_reads_as_the_one_in_memory(tmp_path: Path, name: str) -> 
     )
     np.testing.assert_allclose(a.logprob, b.logprob, atol=1e-6)
     np.testing.assert_allclose(a.distances[RopeSpace()], b.distances[RopeSpace()], atol=1e-5)
+
+
+def test_loading_in_two_threads_leaves_the_terminal_as_it_was() -> None:
+    """What is printed is put aside for the process: the second must not take that for the terminal."""
+    out, inside = sys.stdout, threading.Event()
+
+    def load(wait: float) -> None:
+        with models._quietly():
+            inside.set()
+            time.sleep(wait)
+
+    first = threading.Thread(target=load, args=[0.05])
+    first.start()
+    inside.wait()
+    load(0.1)
+    first.join()
+    assert sys.stdout is out
 
 
 def test_the_same_arguments_give_the_same_object(saved: Path) -> None:

@@ -62,6 +62,14 @@ def test_a_linear_layer_laid_out_is_the_same(bias: bool, rows: int) -> None:
         torch.testing.assert_close(made, part(states), atol=0.02, rtol=0.02)
 
 
+def test_draws_of_the_user_stay_as_they_are() -> None:
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    assert tiles.can_lay_out()
+    assert torch.equal(torch.randn(3), expected)
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("cheap", [False, True])
 def test_readings_are_the_same_but_for_rounding(
@@ -103,12 +111,14 @@ def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("laid_out" in vars(part) for part in own)
 
 
-def test_changed_weights_are_noticed() -> None:
+@pytest.mark.parametrize("hidden", [False, True])
+def test_changed_weights_are_noticed(hidden: bool) -> None:
+    """Behind the back of torch's own count of changes too."""
     reader = scorer("llama", torch.bfloat16)
     before = readings(reader)
     with torch.no_grad():
         for part in linears(reader):
-            part.weight.mul_(1.5)
+            (part.weight.data if hidden else part.weight).mul_(1.5)
     after = readings(reader)
     assert abs(after - before).max() > 0.01
     fresh = scorer("llama", torch.bfloat16)

@@ -95,7 +95,8 @@ def load_surrogate(
     folder, gguf = models.locate(name, say=say)
     if not Path(folder).is_dir():
         models.fetch_from_hub(folder)
-    return _loaded(name, folder, gguf, device, dtype)
+    with models.LOADING:
+        return _loaded(name, folder, gguf, device, dtype)
 
 
 @lru_cache(maxsize=2)

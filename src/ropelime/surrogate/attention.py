@@ -76,6 +76,7 @@ class Packed:
     Attributes:
         layers: The layers that have asked for attention.
         pools: The keys of each captured layer, (places, heads, d).
+        one_by_one: Whether some layer could not run all segments in one call.
     """
 
     def __init__(self, chunk: Chunk, stack: Stack, capture: Collection[int], last: int) -> None:
@@ -90,6 +91,7 @@ class Packed:
         self.chunk = chunk
         self.layers: set[int] = set()
         self.pools: dict[int, torch.Tensor] = {}
+        self.one_by_one = False
         self._stack, self._capture, self._last = stack, capture, last
         self._made: dict[Any, Any] = {}
 
@@ -124,6 +126,7 @@ class Packed:
         half = query.dtype in _HALF
         if usual and same_width and half and query.shape[-1] <= 256 and _has_varlen(query.device):
             return self._varlen(query, pool_k, pool_v, scaling, window, short=short)
+        self.one_by_one = True
         # Heads first and in order, or every row's gathering would walk all over them.
         pools = [pool.transpose(0, 1).contiguous() for pool in (pool_k, pool_v)]
         out = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1])

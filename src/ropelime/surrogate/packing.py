@@ -112,7 +112,7 @@ class Packer:
             share: Whether rows that look back may gather their keys in groups.
         """
         self.rows = rows
-        self._share = share
+        self.share = share
         self.shared = np.zeros(len(rows), dtype=np.int64)
         lengths = np.zeros(len(rows), dtype=np.int64)
         before = np.zeros(len(rows), dtype=np.int64)  # keys that all tokens of a row that are run see
@@ -179,7 +179,6 @@ class Packer:
             room = outputs - predicted
             if row.sees is None:
                 end = min(end, begin + tokens - at, max(begin, first) + room)
-            if row.sees is None:
                 gathered += end
             else:
                 group, more = groups.offer(len(segments), row.sees, end)
@@ -196,7 +195,7 @@ class Packer:
             else:
                 before = path = where.copy() if path is None else path
                 groups.take(group)
-            if row.whole or not self._share:
+            if row.whole or not self.share:
                 groups.close()
             wanted = np.arange(max(begin, first), end)
             stop = at + end - begin

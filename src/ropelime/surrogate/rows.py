@@ -227,9 +227,9 @@ class Rows(SequenceOf[Row]):
     def reach(self) -> int:
         """The position behind the last token of the row that reaches farthest."""
         sequences = self._sequences
-        whole = len(sequences.ids) + len(sequences.output_ids)
         stays = self._cheap.any() or sequences.removal.how == "in-place"
-        return (whole if stays else int(self._lengths.max())) - 1
+        whole = len(sequences.ids) + len(sequences.output_ids) if stays else 0
+        return max(whole, int(self._lengths[~self._cheap].max(initial=0))) - 1
 
     def costs(self) -> tuple[Ints, Masks]:
         """(N,) tokens of every mask with the whole output, and (N,) whether it is read exactly."""
