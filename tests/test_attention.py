@@ -328,5 +328,6 @@ def test_the_kernel_for_tiles_is_causal_attention(
     monkeypatch.setattr(cpu_attention, "_FUSED_BLOCK", block)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 8) for h, n in ((6, count), (2, keys), (2, keys)))
-    made = cpu_attention.fused(q, k, v, 0.3, cpu_attention.slope(count, keys, q.dtype))
+    hidden = cpu_attention.slope(count, keys, q.dtype) if count < keys else None
+    made = cpu_attention.fused(q, k, v, 0.3, hidden)
     torch.testing.assert_close(made, cpu_attention.blocks(q, k, v, 0.3), atol=1e-5, rtol=0)

@@ -140,9 +140,7 @@ class Packed:
             near = window if window is not None and window < k.shape[2] else None
             if usual and near is None and query.dtype in _PRODUCTS and query.device.type == "cpu":
                 if same_width and half and has_tiles():
-                    made = cpu_attention.fused(
-                        q, k, v, scaling, self._slope(q.shape[2], k.shape[2], q.dtype)
-                    )
+                    made = cpu_attention.fused(q, k, v, scaling, self._slope(q, k))
                 else:
                     made = cpu_attention.blocks(q, k, v, scaling)
                 out[:, first : segment.stop] = made
@@ -177,9 +175,12 @@ class Packed:
         made: torch.Tensor = self._made[name]
         return made
 
-    def _slope(self, queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
+    def _slope(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
+        queries, keys = query.shape[2], key.shape[2]
+        if queries == keys:  # nothing to look back at
+            return None
         if ("slope", queries, keys) not in self._made:
-            self._made["slope", queries, keys] = cpu_attention.slope(queries, keys, dtype)
+            self._made["slope", queries, keys] = cpu_attention.slope(queries, keys, query.dtype)
         made: torch.Tensor = self._made["slope", queries, keys]
         return made
 

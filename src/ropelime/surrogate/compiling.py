@@ -51,10 +51,6 @@ class Compiled:
 
 
 def _left_alone(function: Any) -> Any:
-    """A function that the compiler leaves as it is and calls."""
-    if getattr(function, "_ropelime_left_alone", False):
-        return function
+    """A function that the compiler leaves as it is and calls; done twice it is the same."""
     plain: Any = torch.compiler.disable  # which has no types
-    made = plain(function)
-    made._ropelime_left_alone = True
-    return made
+    return plain(function)

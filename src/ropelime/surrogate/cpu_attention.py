@@ -29,19 +29,16 @@ def fused(
     key: torch.Tensor,
     value: torch.Tensor,
     scaling: float | None,
-    hidden: torch.Tensor,
+    hidden: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Causal attention by torch's fused kernel.
+    """Causal attention by torch's fused kernel: what :func:`blocks` gives.
 
     Args:
-        query: (1, heads, q, d), the last q of the keys' tokens.
-        key: (1, fewer heads, keys, d).
-        value: (1, fewer heads, keys, e).
-        scaling: What the products are multiplied by.
-        hidden: What is added to them, see :func:`slope`.
-
-    Returns:
-        (1, q, heads, e).
+        query: As there.
+        key: As there.
+        value: As there.
+        scaling: As there.
+        hidden: What :func:`slope` gives; None where the tokens look back at none but themselves.
     """
     groups, keys = key.shape[1:3]
     heads, count = query.shape[1:3]
@@ -50,7 +47,7 @@ def fused(
     q = query[0].view(groups, -1, *query.shape[2:])
     k, v = (each[0][:, None].expand(-1, heads // groups, -1, -1) for each in (key, value))
     attention = partial(functional.scaled_dot_product_attention, scale=scaling)
-    if not past:
+    if hidden is None:
         return attention(q, k, v, is_causal=True).flatten(0, 1).transpose(0, 1)[None]
     out = query.new_empty(1, count, heads, value.shape[-1])
     for start in range(0, count, len(hidden)):

@@ -199,13 +199,15 @@ class LocalScorer:
 
     def count(self, masks: Masks, *, cheap: bool = False) -> int:
         """Tokens that reading these masks would run, the first of them all ones, shared work once."""
-        kept, _ = distinct(masks)
-        return Packer(Rows(self.sequences, kept, cheap=cheap)).tokens
+        return self._packer(masks, cheap=cheap).tokens
 
     def pairs(self, masks: Masks, *, cheap: bool = False) -> int:
         """Pairs of a token and a key that it looks at, in all that reading these masks would run."""
+        return self._packer(masks, cheap=cheap).pairs
+
+    def _packer(self, masks: Masks, *, cheap: bool) -> Packer:
         kept, _ = distinct(masks)
-        return Packer(Rows(self.sequences, kept, cheap=cheap)).pairs
+        return Packer(Rows(self.sequences, kept, cheap=cheap))
 
     def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
         """The rows of distinct masks, which the model can read."""

@@ -158,8 +158,6 @@ def _contest(one: Speed) -> list[str]:
         f"Over {count} of {sizes} sentences. {_rates(one.rows)} *Ours* is how many times as many "
         "tokens our engine scores in a second."
     ]
-    compiled = COMPILED in one.header["methods"]
-    head = [*_HEAD, *(["first use"] if compiled else [])]
     for task in TASKS:
         ours = total(one.of(OURS, task=task))
         lines = []
@@ -168,9 +166,8 @@ def _contest(one: Speed) -> list[str]:
             if not rows or any("skipped" in row for row in rows):
                 continue
             name = method + (f", batch {rows[0]['batch']}" if "batch" in rows[0] else "")
-            more = [_seconds(max(row.get("first", 0.0) for row in rows) or None)] if compiled else []
-            lines.append([name, *_cells(rows, ours), *more])
-        blocks += [f"**{task}**", markdown(head, lines) if lines else "Not measured yet."]
+            lines.append([name, *_cells(rows, ours), *_first_use(one, rows)])
+        blocks += [f"**{task}**", markdown(_head(one), lines) if lines else "Not measured yet."]
     return blocks
 
 
@@ -185,6 +182,16 @@ _HEAD = [
     "floor / seconds",
     "ours",
 ]
+
+
+def _head(one: Speed) -> list[str]:
+    return [*_HEAD, "first use"] if COMPILED in one.header["methods"] else _HEAD
+
+
+def _first_use(one: Speed, rows: Sequence[Row]) -> list[str]:
+    """The cell for it, where there is such a column: the longest, compiling is done once."""
+    longest = max((row["first"] for row in rows if "first" in row), default=None)
+    return [_seconds(longest)] if COMPILED in one.header["methods"] else []
 
 
 def _cells(rows: Sequence[Row], ours: Sum | None) -> list[str]:
@@ -231,15 +238,13 @@ def _shape(one: Speed) -> list[str]:
     ours = total(one.of(OURS))
     for method in header["methods"]:
         rows = one.of(method)
-        more = [_seconds(rows[0].get("first"))] if one.section == "compiled" else []
-        lines.append([method, *_cells(rows, ours), *more])
-    head = [*_HEAD, *(["first use"] if one.section == "compiled" else [])]
+        lines.append([method, *_cells(rows, ours), *_first_use(one, rows)])
     return [
         f"{header['features']} features of {header['feature-tokens']} tokens, random tokens and "
         "weights; the full prompt, the empty one and 64 Sparse-K masks with k = 2√M. Our seconds hold "
         "all that an explanation computes: readings, divergences, the rotary kernel and the weighted "
         f"fits. The loop reads and nothing else. {_rates(one.rows)}",
-        markdown(head, lines),
+        markdown(_head(one), lines),
     ]
 
 
