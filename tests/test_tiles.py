@@ -84,6 +84,26 @@ def test_readings_are_the_same_but_for_rounding(
     assert abs(tiled - exact).max() <= 2 * abs(plain - exact).max() + 1e-3
 
 
+@pytest.mark.parametrize(
+    ("name", "runs_gated"), [("llama", True), ("qwen2", True), ("gemma2", False), ("phi", False)]
+)
+def test_gated_parts_are_those_that_give_the_same(name: str, runs_gated: bool) -> None:
+    """Not where the gate is another function, and not where there is none."""
+    model = deepcopy(tiny_model(name).model).to(torch.bfloat16)
+    exact = dict(deepcopy(model).float().named_modules())
+    own = [type(part) for part in model.modules()]
+    tiled = tiles.Tiled(model)
+    for _ in range(2):  # found out, then known
+        with torch.inference_mode(), tiled(1):
+            gated = {name: part for name, part in model.named_modules() if part in tiled._gated}
+            assert len(gated) == (model.config.num_hidden_layers if runs_gated else 0)
+            for place, part in gated.items():
+                states = torch.randn(1, 6, part.gate_proj.in_features, dtype=torch.bfloat16)
+                expected = exact[place](states.float())
+                torch.testing.assert_close(part(states).float(), expected, atol=0.1, rtol=0.05)
+        assert [type(part) for part in model.modules()] == own
+
+
 def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = scorer("llama", torch.bfloat16)
     used: list[Any] = []

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 _BLOCK = 128  # queries at once on the CPU, so that the masked half of the products is hardly computed
 _BLOCK_BYTES = 1 << 23  # of products at once: larger pieces of memory are not kept when they are freed
-_FUSED_BLOCK = 256  # the same for torch's fused kernel
+_FUSED_BLOCK = 512  # the same for torch's fused kernel
 _FEWEST = 16  # queries of a block, however many keys there are
 
 
@@ -83,7 +83,7 @@ def blocks(
     k, v = key[0].transpose(1, 2), value[0]
     fits = _BLOCK_BYTES // (heads * key.shape[2] * query.dtype.itemsize)
     step = min(count, _BLOCK, max(_FEWEST, fits))
-    future = torch.ones(step, step, dtype=torch.bool).triu_(1)[:, None]
+    future = q.new_full((step, step), -torch.inf).triu_(1)[:, None]
     # Two pieces of memory for all blocks: blocks grow, and one would not fit where the last one was.
     pieces = q.new_empty(2, step * heads * key.shape[2])
     out = q.new_empty(count, groups, heads // groups, value.shape[-1])
@@ -94,7 +94,7 @@ def blocks(
         scores, shares = (piece[: rows * heads * seen].view(shape) for piece in pieces)
         torch.bmm(q[:, start:stop].view(groups, -1, width), k[:, :, :seen], out=scores)
         near = scores.view(groups, rows, -1, seen)[..., past + start :]
-        near.masked_fill_(future[:rows, :, :rows], float("-inf"))
+        near += future[:rows, :, :rows]  # quicker than filling in
         torch.softmax(scores, -1, out=shares)
         made = torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1])
         out[start:stop] = made.transpose(0, 1)

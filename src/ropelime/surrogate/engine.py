@@ -26,6 +26,8 @@ from ropelime.surrogate.attention import (
     shares_keys,
 )
 from ropelime.surrogate.base import Progress
+from ropelime.surrogate.forms import running_by
+from ropelime.surrogate.norms import by_one_kernel, norms_of
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
 from ropelime.surrogate.tiles import Tiled
@@ -69,6 +71,7 @@ class Engine:
         self._model, self._name = model, name
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
         self._layers = layers_of(model)
+        self._norms = norms_of(model)
         self._tiled = Tiled(model)
         self._configs = configs_of(model)
         self._depth = int(model.config.get_text_config().num_hidden_layers)
@@ -147,7 +150,11 @@ class Engine:
         stack, last = Stack(packer.capacity), self._depth - 1
         budget = Budget(self._model, tokens)
         vocabulary = int(self._model.config.get_text_config().vocab_size)
-        with packed_attention(self._configs), self._tiled(packer.tokens):
+        with (
+            packed_attention(self._configs),
+            running_by(self._norms, by_one_kernel),
+            self._tiled(packer.tokens),
+        ):
             while not packer.finished(place):
                 if progress:
                     progress(done, packer.tokens)
