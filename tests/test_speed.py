@@ -6,7 +6,6 @@ import json
 import sys
 import types
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +22,6 @@ from ropelime.bench.store import read
 from ropelime.cli import main
 from ropelime.prompt import from_text
 from ropelime.surrogate import Removal
-from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.hardware import Hardware, Measured, Size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.loop import Loop
@@ -366,32 +364,6 @@ class TestShapes:
     ) -> None:
         assert speed(*arguments) == 1
         assert message in capsys.readouterr().err
-
-    def test_compiled_layers_are_taken_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With a stand-in for the compiler, which takes a minute."""
-        used: list[int] = []
-
-        def compiler(forward: Any, **_: Any) -> Any:
-            def call(*arguments: Any, **options: Any) -> Any:
-                used.append(1)
-                return forward(*arguments, **options)
-
-            return call
-
-        monkeypatch.setattr(torch, "compile", compiler)
-        surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
-        layer = surrogate.model.model.layers[0]
-        own = layer.forward = partial(layer.forward)  # as accelerate's, which brings tensors to layers
-        made = random_scorer(surrogate, features=3, tokens=4)
-        masks = np.ones((1, 3), dtype=bool)
-        plain = made.score(masks, kl=False)
-        with Compiled(surrogate.model)():
-            compiled = made.score(masks, kl=False)
-        assert len(used) == 1  # of two: the last one stays as it is
-        made.score(masks, kl=False)
-        assert len(used) == 1
-        assert layer.forward is own
-        np.testing.assert_array_equal(plain.logprob, compiled.logprob)
 
 
 def test_scaling(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Settings:
         surrogates: Names of the models.
         device: Where they run.
         dtype: In which dtype.
+        compiled: Whether torch compiles their layers.
         closed: Who is asked where a line has no output.
         full: Whether rows hold the whole explanation, or what most people need of it.
         top: How many features a short row lists; all of them if None.
@@ -48,6 +49,7 @@ class Settings:
     surrogates: tuple[str, ...] = ("smollm2",)
     device: str | None = None
     dtype: str | None = None
+    compiled: bool = False
     closed: Closed | None = None
     full: bool = False
     top: int | None = None
@@ -68,7 +70,7 @@ class Settings:
     def load(self, say: Any = None) -> list[Surrogate]:
         """The models, loaded."""
         return [
-            load_surrogate(name, device=self.device, dtype=self.dtype, say=say)
+            load_surrogate(name, device=self.device, dtype=self.dtype, compiled=self.compiled, say=say)
             for name in self.surrogates
         ]
 

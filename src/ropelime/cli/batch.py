@@ -101,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
         tuple(surrogates(options)),
         options.device,
         options.dtype,
+        options.compile,
         Closed(**closed(options)) if asks else None,
         options.full,
         options.top,

@@ -38,6 +38,11 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", help="float32, bfloat16 or float16")
     group.add_argument(
+        "--compile", action="store_true",
+        help="let torch compile the surrogate's layers, which takes a minute at first and seconds in "
+        "later runs, and pays in long ones; needs a C++ compiler",
+    )  # fmt: skip
+    group.add_argument(
         "--preset", default="evidence", metavar="NAME",
         help="evidence (default): what a person would cite for the answer; faithful: what foretells "
         "how likely it is when parts are removed; paper: the paper's method",
@@ -194,7 +199,9 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
     chosen = choices(options)  # before a model is loaded
     say = None if options.quiet else note
     models = [
-        load_surrogate(name, device=options.device, dtype=options.dtype, say=say)
+        load_surrogate(
+            name, device=options.device, dtype=options.dtype, compiled=options.compile, say=say
+        )
         for name in surrogates(options)
     ]
     return {

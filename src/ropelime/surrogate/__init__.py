@@ -71,6 +71,7 @@ def load_surrogate(
     *,
     device: str | None = None,
     dtype: str | None = None,
+    compiled: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Surrogate:
     """Load a model once; the next call with the same arguments gives back the same one.
@@ -82,26 +83,34 @@ def load_surrogate(
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
             A quantised checkpoint keeps its own.
+        compiled: Whether torch compiles the layers, for runs that last: the first readings then take
+            a minute, and seconds in later processes. Needs a C++ compiler.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
         raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
     if name.startswith(SCHEMES):
-        if device is not None or dtype is not None:
+        if device is not None or dtype is not None or compiled:
             raise InputError(
-                "A surrogate behind a server runs where the server runs it: leave out device and dtype."
+                "A surrogate behind a server runs where and how the server runs it: leave out device, "
+                "dtype and compiled."
             )
         return ServerSurrogate.of(name, say=say)
     folder, gguf = models.locate(name, say=say)
     if not Path(folder).is_dir():
         models.fetch_from_hub(folder)
     with models.LOADING:
-        return _loaded(name, folder, gguf, device, dtype)
+        return _loaded(name, folder, gguf, device, dtype, compiled)
 
 
 @lru_cache(maxsize=2)
 def _loaded(
-    name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
+    name: str,
+    folder: str,
+    gguf: str | None,
+    device: str | None,
+    dtype: str | None,
+    compiled: bool,
 ) -> Surrogate:
     threads.before_torch()
     with _garbage_left():
@@ -115,7 +124,7 @@ def _loaded(
             check_device(device)
         dtype = dtype or best_dtype(best_device() if device == "auto" else device)
         model, tokenizer = models.load_files(folder, gguf, dtype=dtype, device=device)
-        return LocalSurrogate(model, tokenizer, name=name)
+        return LocalSurrogate(model, tokenizer, name=name, compiled=compiled)
 
 
 @contextmanager

@@ -342,7 +342,7 @@ def _eager(module: Any) -> Callable[..., Any]:
 _local = threading.local()  # .packed is the chunk that the layers of this thread are working on
 
 
-def _forward(
+def attend(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -354,6 +354,7 @@ def _forward(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
+    """What the layers of a model call: attention over the chunk that this thread is working on."""
     packed: Packed = _local.packed
     out = packed.attend(
         module, query, key, value, scaling=scaling, window=sliding_window, options=options
@@ -361,7 +362,7 @@ def _forward(
     return out, None
 
 
-AttentionInterface.register(NAME, _forward)
+AttentionInterface.register(NAME, attend)
 
 
 def configs_of(model: Any) -> list[Any]:

@@ -1,8 +1,8 @@
-"""A model with its layers compiled by torch: measured by the benchmark of speed, used nowhere else."""
+"""The layers of a model, compiled by torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +10,7 @@ import torch
 from transformers import AttentionInterface
 
 from ropelime.errors import ModelError
-from ropelime.surrogate import tiles
-from ropelime.surrogate.attention import NAME, _forward
-from ropelime.surrogate.engine import layers_of
+from ropelime.surrogate import attention, tiles
 
 
 class Compiled:
@@ -24,28 +22,35 @@ class Compiled:
     last layer stays as it is: it is given other rows to leave out in every chunk.
     """
 
-    def __init__(self, model: Any) -> None:
-        """Compile nothing yet: torch does so when a layer first runs."""
-        self._layers = layers_of(model)[:-1]
-        if not self._layers:
-            raise ModelError("The layers of this model were not found, so they cannot be compiled.")
+    def __init__(self, layers: Sequence[Any], name: str) -> None:
+        """Take the layers, and what to call their model in errors; compiled when they first run."""
+        if not layers:
+            raise ModelError(f"The layers of {name} were not found, so they cannot be compiled.")
+        self._name, self._layers = name, layers[:-1]
         self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
-        self._attention = _left_alone(_forward)
-        tiles._multiply, tiles._gate = _left_alone(tiles._multiply), _left_alone(tiles._gate)
+        AttentionInterface.register(attention.NAME, _left_alone(attention.attend))
+        tiles.multiply_by, tiles.gate = _left_alone(tiles.multiply_by), _left_alone(tiles.gate)
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Use the compiled layers."""
-        AttentionInterface.register(NAME, self._attention)
+        from torch._dynamo.exc import TorchDynamoException  # slow to import
+
         own = [vars(layer).get("forward") for layer in self._layers]  # accelerate's, where it has any
-        for layer, made in zip(self._layers, self._made, strict=True):
-            layer.forward = made
         try:
+            for layer, made in zip(self._layers, self._made, strict=True):
+                layer.forward = made
             yield
+        except TorchDynamoException as error:
+            first = str(error).strip().split("\n")[0][:200]
+            raise ModelError(
+                f"The layers of {self._name} could not be compiled: {first}. torch needs a C++ "
+                "compiler for that (apt-get install g++). Without compiled=True, or --compile, they "
+                "run as they are."
+            ) from error
         finally:
-            AttentionInterface.register(NAME, _forward)
             for layer, before in zip(self._layers, own, strict=True):
-                del layer.forward
+                vars(layer).pop("forward", None)
                 if before is not None:
                     layer.forward = before
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from ropelime.surrogate.attention import (
     shares_keys,
 )
 from ropelime.surrogate.base import Progress
+from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.forms import running_by
 from ropelime.surrogate.norms import by_one_kernel, norms_of
 from ropelime.surrogate.packing import Packer, Place
@@ -66,13 +67,14 @@ class Piece:
 class Engine:
     """Runs rows of tokens."""
 
-    def __init__(self, model: Any, name: str) -> None:
-        """Take a model, and what to call it in errors."""
+    def __init__(self, model: Any, name: str, *, compiled: bool = False) -> None:
+        """Take a model, what to call it in errors, and whether its layers are compiled."""
         self._model, self._name = model, name
         self._packs = bool(getattr(model, "_supports_attention_backend", False))
         self._layers = layers_of(model)
         self._norms = norms_of(model)
         self._tiled = Tiled(model)
+        self._compiled = Compiled(self._layers, name) if compiled else nullcontext
         self._configs = configs_of(model)
         self._depth = int(model.config.get_text_config().num_hidden_layers)
 
@@ -154,6 +156,7 @@ class Engine:
             packed_attention(self._configs),
             running_by(self._norms, by_one_kernel),
             self._tiled(packer.tokens),
+            self._compiled(),
         ):
             while not packer.finished(place):
                 if progress:

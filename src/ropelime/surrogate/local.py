@@ -27,19 +27,24 @@ from ropelime.surrogate.rows import Rows, Several
 class LocalSurrogate:
     """A causal language model of transformers with its tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, *, name: str | None = None, compiled: bool = False
+    ) -> None:
         """Take a loaded model and its fast tokenizer.
 
         Args:
             model: A causal language model, on the device and in the dtype that it shall run in.
             tokenizer: Its tokenizer.
             name: What to call it in explanations.
+            compiled: Whether torch compiles its layers: half a minute when they first run, seconds
+                where they ran before on this machine, and faster from then on.
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
-        self.engine = Engine(model, self.name)
+        self.engine = Engine(model, self.name, compiled=compiled)
+        self.compiled = compiled
         self.lock = threading.Lock()  # one run at a time; a model may serve several threads
         self._rotations: dict[int, rotary.Rotation | None] = {}
 
@@ -76,6 +81,8 @@ class LocalSurrogate:
             "torch": str(torch.__version__).split("+")[0],
             "transformers": transformers.__version__,
         }
+        if self.compiled:
+            facts["compiled"] = True
         if quantised := getattr(self.model.config, "quantization_config", None):
             facts["quantization"] = models.method_of(quantised)
         return facts

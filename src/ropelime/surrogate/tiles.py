@@ -59,10 +59,10 @@ class Tiled:
         try:
             for part, weight in zip(parts, self._weights, strict=False):
                 part.laid_out = weight
-            with running_by(parts, _multiply):
+            with running_by(parts, multiply_by):
                 if parts and not known:
                     self._gated = [part for part in self._model.modules() if _is_gated(part)]
-                with running_by(self._gated if parts else (), _gate):
+                with running_by(self._gated if parts else (), gate):
                     yield
         finally:
             for part in parts:
@@ -105,22 +105,22 @@ def multiply(
     return made
 
 
-def _multiply(part: Any, states: torch.Tensor) -> torch.Tensor:
+def multiply_by(part: Any, states: torch.Tensor) -> torch.Tensor:
     """What a linear layer gives that holds its weights laid out."""
     return multiply(states, part.laid_out, part.bias)
 
 
-def _gate(part: Any, states: torch.Tensor) -> torch.Tensor:
+def gate(part: Any, states: torch.Tensor) -> torch.Tensor:
     """What a gated part gives whose linear layers are laid out: no pass over the products is made."""
-    gate, up = part.gate_proj, part.up_proj
-    opened = multiply(states, gate.laid_out, gate.bias, "swish")
+    first, up = part.gate_proj, part.up_proj
+    opened = multiply(states, first.laid_out, first.bias, "swish")
     product = torch.ops.mkldnn._linear_pointwise.binary
     made: torch.Tensor = part.down_proj(product(states, opened, up.laid_out, up.bias, "mul"))
     return made
 
 
 def _is_gated(part: Any) -> bool:
-    """Whether a part, its linear layers laid out, gives what :func:`_gate` gives."""
+    """Whether a part, its linear layers laid out, gives what :func:`gate` gives."""
     names = ("gate_proj", "up_proj", "down_proj")
     linears: list[Any] = [getattr(part, name, None) for name in names]
     if not all(hasattr(each, "laid_out") for each in linears) or has_hooks(part):
@@ -129,7 +129,7 @@ def _is_gated(part: Any) -> bool:
     states = torch.randn(1, 8, linears[0].in_features, generator=noise).bfloat16()
     try:
         with torch.inference_mode():
-            expected, made = part(states), _gate(part, states)
+            expected, made = part(states), gate(part, states)
     except (RuntimeError, TypeError):  # some other release of torch, or more is asked for than states
         return False
     far = 0.05 * float(expected.abs().max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +36,6 @@ from ropelime.passes import Masks
 from ropelime.prompt import from_text
 from ropelime.samplers import resolve_sampler
 from ropelime.surrogate import Removal
-from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.loop import Loop
 
@@ -72,9 +72,19 @@ def halves(n: int, count: int) -> Masks:
 
 
 def contenders(
-    task: Task, surrogate: LocalSurrogate, batch: peers.BatchSize, layers: Compiled | None = None
+    task: Task,
+    surrogate: LocalSurrogate,
+    batch: peers.BatchSize,
+    compiled: LocalSurrogate | None = None,
 ) -> list[Contender | Absent]:
-    """Everybody who takes part in a task, and who does not and why; with compiled layers if given."""
+    """Everybody who takes part in a task, and who does not and why.
+
+    Args:
+        task: The task.
+        surrogate: The model that everybody runs.
+        batch: What finds ContextCite's best size of a batch.
+        compiled: The same with compiled layers.
+    """
     example = task.example
     scorer = prepare(surrogate, example)
     loops = {
@@ -82,7 +92,7 @@ def contenders(
         for name, everywhere in ((LOOP, True), (LOOP_ANSWER, False))
     }
 
-    def ours() -> Lengths:
+    def ours(surrogate: LocalSurrogate) -> Lengths:
         ones = np.ones((1, len(example.spans)), dtype=bool)
         passes = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
         return [int(tokens) for tokens in passes.tokens]
@@ -98,13 +108,13 @@ def contenders(
         return [int(tokens) for tokens in e.passes.tokens]
 
     found: list[Contender | Absent] = [
-        Run(OURS, ours),
+        Run(OURS, partial(ours, surrogate)),
         Run(DEFAULT, default)
         if task.name == HALVES
         else Absent(DEFAULT, "skipped", "chooses its own masks"),
     ]
-    if layers:
-        found.append(with_compiled(Run(COMPILED, ours), layers))
+    if compiled:
+        found.append(with_first_use(Run(COMPILED, partial(ours, compiled))))
     for name, loop in loops.items():
         found.append(peers.Single(name, lambda loop=loop: loop.score(task.masks)))  # type: ignore[misc]
     found += [
@@ -165,14 +175,14 @@ def explained(n: int, sampler: str, seed: int) -> Masks:
 
 
 def synthetic(
-    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, layers: Compiled | None = None
+    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, compiled: LocalScorer | None = None
 ) -> Sequence[Contender | Absent]:
     """A whole explanation of ours, perhaps one with compiled layers, a plain loop that only reads."""
     loop = Loop(surrogate.model, scorer, everywhere=True)
     recipe = Recipe.of("kl", "rope-rwmd", "wls")
     found: list[Contender | Absent] = [explanation(OURS, scorer, masks, recipe)]
-    if layers:
-        found.append(with_compiled(explanation(COMPILED, scorer, masks, recipe), layers))
+    if compiled:
+        found.append(with_first_use(explanation(COMPILED, compiled, masks, recipe)))
     return [*found, peers.Single(LOOP, lambda: loop.score(masks))]
 
 
@@ -200,21 +210,16 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
     return found
 
 
-def with_compiled(plain: Run, layers: Compiled) -> Contender | Absent:
-    """The same with compiled layers; it is run once, which says how long compiling and all takes."""
-
-    def work() -> Lengths:
-        with layers():
-            return plain.work()
-
+def with_first_use(run: Run) -> Contender | Absent:
+    """A run with compiled layers, run once, which says how long compiling and all takes."""
     start = time.perf_counter()
     try:
         with quiet():
-            work()
+            run.work()
     except Exception as error:  # there may be no compiler
-        return Absent(plain.name, "failed", reason(error))
-    plain.more["first"] = round(time.perf_counter() - start, 5)
-    return Run(plain.name, work, plain.more)
+        return Absent(run.name, "failed", reason(error))
+    run.more["first"] = round(time.perf_counter() - start, 5)
+    return run
 
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:

@@ -13,7 +13,6 @@ from ropelime.bench.data import Example
 from ropelime.bench.speed import contest, names, peers, start
 from ropelime.bench.speed.measure import alternate
 from ropelime.bench.store import Store
-from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.hardware import Hardware, Size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.shapes import random_scorer
@@ -52,7 +51,7 @@ def run_contest(
     settings["examples"] = [example.id for example in examples]
     methods = [m for m in names.CONTENDERS if compiled or m != names.COMPILED]
     store = Store(results, settings, methods)
-    layers = Compiled(surrogate.model) if compiled else None
+    other = _compiled(surrogate) if compiled else None
     first = contest.Task.of(names.HALVES, examples[0])
     batch = peers.BatchSize(surrogate, first.example, first.masks)
     units = [(example, task) for example in examples for task in names.TASKS]
@@ -62,13 +61,18 @@ def run_contest(
             progress(done, len(units))
         if unit in store.done:
             continue
-        found = contest.contenders(contest.Task.of(name, example), surrogate, batch, layers)
+        found = contest.contenders(contest.Task.of(name, example), surrogate, batch, other)
         outputs = len(contest.prepare(surrogate, example).sequences.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
         known = {"example": unit, "prompt": example.id, "task": name, "features": len(example.spans)}
         store.add(unit, [{**known, **row} for row in rows])
     if progress:
         progress(len(units), len(units))
+
+
+def _compiled(surrogate: LocalSurrogate) -> LocalSurrogate:
+    """The same model with compiled layers."""
+    return LocalSurrogate(surrogate.model, surrogate.tokenizer, name=surrogate.name, compiled=True)
 
 
 def run_shape(
@@ -99,8 +103,10 @@ def run_shape(
     masks = contest.explained(features, SPARSE_K, seed)
     settings = _settings("shape", surrogate, hardware, rounds, command)
     settings |= {"features": features, "feature-tokens": tokens, "sampler": SPARSE_K, "seed": seed}
-    layers = Compiled(surrogate.model) if compiled else None
-    found = contest.synthetic(surrogate, scorer, masks, layers)
+    other = None
+    if compiled:
+        other = random_scorer(_compiled(surrogate), features=features, tokens=tokens, seed=seed)
+    found = contest.synthetic(surrogate, scorer, masks, other)
     store = Store(results, settings, [contender.name for contender in found])
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:

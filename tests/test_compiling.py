@@ -1,0 +1,131 @@
+"""Layers that torch has compiled: the same readings, and the model's own layers when they are done."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.exc import TorchDynamoException
+
+from conftest import byte_level, tiny_model
+from ropelime import explain
+from ropelime.cli import main
+from ropelime.errors import InputError, ModelError
+from ropelime.surrogate import load_surrogate
+from ropelime.surrogate.local import LocalSurrogate
+
+TEXT = "Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?"
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def surrogate(model: Any, *, compiled: bool) -> LocalSurrogate:
+    return LocalSurrogate(model, byte_level("chatml"), name="toy", compiled=compiled)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, wrap: Wrap) -> None:
+    """A compiler that takes no time."""
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: wrap(forward))
+
+
+def scores(reader: LocalSurrogate) -> Any:
+    return explain(TEXT, "Everybody.", surrogate=reader, preset="faithful", progress=False).scores
+
+
+def test_compiled_layers_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def counted(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            used.append(1)
+            return forward(*arguments, **options)
+
+        return call
+
+    stand_in(monkeypatch, counted)
+    model = deepcopy(tiny_model("llama").model)
+    layers = model.model.layers
+    own = layers[0].forward = partial(layers[0].forward)  # as accelerate's, which brings tensors to it
+    plain = scores(surrogate(model, compiled=False))
+    assert not used
+    np.testing.assert_array_equal(scores(surrogate(model, compiled=True)), plain)
+    assert used
+    assert layers[0].forward is own
+    assert not any("forward" in vars(layer) for layer in layers[1:])
+    used.clear()
+    scores(surrogate(model, compiled=False))
+    assert not used
+
+
+def test_the_last_layer_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given other rows to leave out in every chunk."""
+    seen: list[Any] = []
+    stand_in(monkeypatch, lambda forward: seen.append(forward) or forward)  # type: ignore[func-returns-value]
+    model = tiny_model("llama").model
+    surrogate(model, compiled=True)
+    assert [forward.__self__ for forward in seen] == list(model.model.layers[:-1])
+
+
+def test_an_explanation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda forward: forward)
+    model = tiny_model("llama").model
+    assert surrogate(model, compiled=True).describe()["compiled"] is True
+    assert "compiled" not in surrogate(model, compiled=False).describe()
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise TorchDynamoException("No working C++ compiler found\nand much more")
+
+        return fail
+
+    stand_in(monkeypatch, broken)
+    model = deepcopy(tiny_model("llama").model)
+    with pytest.raises(
+        ModelError, match=r"could not be compiled: No working C\+\+ compiler found\. torch needs"
+    ):
+        scores(surrogate(model, compiled=True))
+    assert not any("forward" in vars(layer) for layer in model.model.layers)
+
+
+def test_layers_that_are_not_found() -> None:
+    model = deepcopy(tiny_model("llama").model)
+    model.config.num_hidden_layers = 7
+    with pytest.raises(ModelError, match="layers of toy were not found"):
+        surrogate(model, compiled=True)
+
+
+def test_a_server_compiles_for_itself() -> None:
+    with pytest.raises(InputError, match="leave out device, dtype and compiled"):
+        load_surrogate("http://127.0.0.1:1/v1#m", compiled=True)
+
+
+def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    asked: list[bool] = []
+
+    def load(name: str, **options: Any) -> LocalSurrogate:
+        asked.append(options["compiled"])
+        return surrogate(tiny_model("llama").model, compiled=False)
+
+    monkeypatch.setattr("ropelime.surrogate.load_surrogate", load)
+    (tmp_path / "prompt").write_text(TEXT)
+    told = ["explain", "--prompt", str(tmp_path / "prompt"), "--output", "Everybody.", "--quiet"]
+    for more in ([], ["--compile"]):
+        assert main([*told, *more]) == 0
+    assert asked == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch gives up
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_a_true_compiler_gives_the_same() -> None:
+    model = tiny_model("llama").model
+    plain, compiled = (scores(surrogate(model, compiled=c)) for c in (False, True))
+    np.testing.assert_allclose(compiled, plain, atol=1e-4)
