@@ -71,6 +71,17 @@ def test_so_are_those_that_somebody_else_runs() -> None:
     assert norms.norms_of(model) == others
 
 
+def test_hooks_are_not_told_of_what_is_tried() -> None:
+    model = model_of("llama")
+    seen: list[int] = []
+    for part in all_norms(model):
+        part.register_forward_hook(lambda *_: seen.append(1))
+    reader = scorer(model)
+    assert not seen
+    readings(reader)
+    assert seen
+
+
 def test_other_types_than_the_weights_run_as_they_did() -> None:
     part = all_norms(model_of("llama"))[0]
     states = torch.randn(5, len(part.weight), dtype=torch.bfloat16)

@@ -104,6 +104,20 @@ def test_gated_parts_are_those_that_give_the_same(name: str, runs_gated: bool) -
         assert [type(part) for part in model.modules()] == own
 
 
+def test_a_gated_part_that_is_watched_runs_as_it_does() -> None:
+    reader = scorer("llama", torch.bfloat16)
+    first = readings(reader)
+    seen: list[int] = []
+    part = reader._surrogate.model.model.layers[0].mlp.up_proj
+    handle = part.register_forward_hook(lambda *_: seen.append(1))
+    np.testing.assert_allclose(readings(reader), first, atol=0.1)
+    assert seen
+    handle.remove()
+    seen.clear()
+    np.testing.assert_array_equal(readings(reader), first)
+    assert not seen
+
+
 def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = scorer("llama", torch.bfloat16)
     used: list[Any] = []

@@ -29,9 +29,14 @@ def own_forward(part: Any, states: Any) -> Any:
     return kind.forward(part, states)
 
 
-def has_hooks(part: Any) -> bool:
+def has_own_forward(part: Any) -> bool:
     """Whether accelerate, or anybody else, has put another forward into this one part."""
     return "forward" in vars(part)
+
+
+def is_watched(part: Any) -> bool:
+    """Whether somebody looks at what goes into a part or comes out of it, or changes it."""
+    return bool(part._forward_hooks or part._forward_pre_hooks)
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ropelime.surrogate.forms import has_hooks, running_by
+from ropelime.surrogate.forms import has_own_forward, is_watched, running_by
 
 _PAYS_FROM = 8_192  # tokens of a run: laying out takes as long as is saved on about half as many
 _MOST_BYTES = 1 << 30  # of weights that are held a second time
@@ -62,7 +62,7 @@ class Tiled:
             with running_by(parts, multiply_by):
                 if parts and not known:
                     self._gated = [part for part in self._model.modules() if _is_gated(part)]
-                with running_by(self._gated if parts else (), gate):
+                with running_by([part for part in self._gated if parts and _is_alone(part)], gate):
                     yield
         finally:
             for part in parts:
@@ -123,17 +123,22 @@ def _is_gated(part: Any) -> bool:
     """Whether a part, its linear layers laid out, gives what :func:`gate` gives."""
     names = ("gate_proj", "up_proj", "down_proj")
     linears: list[Any] = [getattr(part, name, None) for name in names]
-    if not all(hasattr(each, "laid_out") for each in linears) or has_hooks(part):
+    if not all(hasattr(each, "laid_out") for each in linears) or not _is_alone(part):
         return False
     noise = torch.Generator().manual_seed(0)
     states = torch.randn(1, 8, linears[0].in_features, generator=noise).bfloat16()
     try:
         with torch.inference_mode():
-            expected, made = part(states), gate(part, states)
+            expected, made = part.forward(states), gate(part, states)
     except (RuntimeError, TypeError):  # some other release of torch, or more is asked for than states
         return False
     far = 0.05 * float(expected.abs().max())
     return expected.shape == made.shape and torch.allclose(made, expected, atol=far)
+
+
+def _is_alone(part: Any) -> bool:
+    """Whether nobody would miss that the first two linear layers are not called by themselves."""
+    return not (has_own_forward(part) or is_watched(part.gate_proj) or is_watched(part.up_proj))
 
 
 def _linears(model: Any) -> list[Any]:
@@ -146,7 +151,7 @@ def _linears(model: Any) -> list[Any]:
         and part is not head
         and part.weight.dtype == torch.bfloat16
         and part.weight.device.type == "cpu"
-        and not has_hooks(part)
+        and not has_own_forward(part)
     ]
 
 
