@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch.nn import functional
@@ -83,7 +83,7 @@ def blocks(
     k, v = key[0].transpose(1, 2), value[0]
     fits = _BLOCK_BYTES // (heads * key.shape[2] * query.dtype.itemsize)
     step = min(count, _BLOCK, max(_FEWEST, fits))
-    future = q.new_full((step, step), -torch.inf).triu_(1)[:, None]
+    future = _future(q.dtype)
     # Two pieces of memory for all blocks: blocks grow, and one would not fit where the last one was.
     pieces = q.new_empty(2, step * heads * key.shape[2])
     out = q.new_empty(count, groups, heads // groups, value.shape[-1])
@@ -99,3 +99,9 @@ def blocks(
         made = torch.bmm(shares, v[:, :seen]).view(groups, rows, -1, v.shape[-1])
         out[start:stop] = made.transpose(0, 1)
     return out.view(1, count, heads, -1)
+
+
+@cache
+def _future(dtype: torch.dtype) -> torch.Tensor:
+    """(block, 1, block) what a block adds to its last products: minus infinity above the diagonal."""
+    return torch.full((_BLOCK, _BLOCK), -torch.inf, dtype=dtype).triu_(1)[:, None]
