@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from conftest import byte_level, tiny_model
 from ropelime import explain
+from ropelime.batch import work
 from ropelime.cli import main
 from ropelime.errors import InputError, ModelError
-from ropelime.surrogate import load_surrogate
+from ropelime.surrogate import attention, load_surrogate, tiles
 from ropelime.surrogate.local import LocalSurrogate
 
 TEXT = "Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?"
@@ -55,7 +57,9 @@ def test_compiled_layers_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) ->
     own = layers[0].forward = partial(layers[0].forward)  # as accelerate's, which brings tensors to it
     plain = scores(surrogate(model, compiled=False))
     assert not used
-    np.testing.assert_array_equal(scores(surrogate(model, compiled=True)), plain)
+    compiled = surrogate(model, compiled=True)
+    used.clear()
+    np.testing.assert_array_equal(scores(compiled), plain)
     assert used
     assert layers[0].forward is own
     assert not any("forward" in vars(layer) for layer in layers[1:])
@@ -70,7 +74,9 @@ def test_the_last_layer_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, lambda forward: seen.append(forward) or forward)  # type: ignore[func-returns-value]
     model = tiny_model("llama").model
     surrogate(model, compiled=True)
-    assert [forward.__self__ for forward in seen] == list(model.model.layers[:-1])
+    *layers, tried = seen
+    assert [forward.__self__ for forward in layers] == list(model.model.layers[:-1])
+    assert tried(torch.ones(1)) == 2
 
 
 def test_an_explanation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,27 +86,67 @@ def test_an_explanation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "compiled" not in surrogate(model, compiled=False).describe()
 
 
+def broken(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TorchDynamoException("No working C++ compiler found\nand much more")
+
+    return fail
+
+
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def fail(*_: Any, **__: Any) -> Any:
-            raise TorchDynamoException("No working C++ compiler found\nand much more")
-
-        return fail
-
+    """Missed at once, and not in every line of a batch."""
     stand_in(monkeypatch, broken)
+    with pytest.raises(ModelError, match=r"not be compiled: No working C\+\+ compiler found\. torch"):
+        surrogate(tiny_model("llama").model, compiled=True)
+
+
+def test_a_layer_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     model = deepcopy(tiny_model("llama").model)
-    with pytest.raises(
-        ModelError, match=r"could not be compiled: No working C\+\+ compiler found\. torch needs"
-    ):
-        scores(surrogate(model, compiled=True))
+    stand_in(monkeypatch, lambda forward: broken(forward) if hasattr(forward, "__self__") else forward)
+    reader = surrogate(model, compiled=True)
+    with pytest.raises(ModelError, match=r"not be compiled: No working C\+\+ compiler found\. torch"):
+        scores(reader)
     assert not any("forward" in vars(layer) for layer in model.model.layers)
 
 
-def test_layers_that_are_not_found() -> None:
+@pytest.mark.parametrize("count", [1, 7])
+def test_layers_that_are_not_found(count: int) -> None:
     model = deepcopy(tiny_model("llama").model)
-    model.config.num_hidden_layers = 7
+    model.config.num_hidden_layers = count
     with pytest.raises(ModelError, match="layers of toy were not found"):
         surrogate(model, compiled=True)
+
+
+def test_a_model_that_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama").model
+    monkeypatch.setattr(type(model), "_supports_attention_backend", False)
+    with pytest.raises(ModelError, match="toy runs one masked prompt at a time"):
+        surrogate(model, compiled=True)
+
+
+def test_a_model_in_two_surrogates_runs_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda forward: forward)
+    one, other = (deepcopy(tiny_model("llama").model) for _ in range(2))
+    assert surrogate(one, compiled=True).lock is surrogate(one, compiled=False).lock
+    assert surrogate(one, compiled=False).lock is not surrogate(other, compiled=False).lock
+
+
+def test_what_is_left_alone_is_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what was compiled for one surrogate would be compiled anew for the next."""
+    stand_in(monkeypatch, lambda forward: forward)
+    model = tiny_model("llama").model
+    seen: list[Any] = []
+    for _ in range(2):
+        surrogate(model, compiled=True)
+        seen.append([tiles.gate, tiles.multiply_by, ALL_ATTENTION_FUNCTIONS[attention.NAME]])
+    assert seen[0] == seen[1]
+
+
+def test_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(work, "load_surrogate", lambda name, **options: asked.append(options))
+    work.Settings(compiled=True).load()
+    assert asked[0]["compiled"] is True
 
 
 def test_a_server_compiles_for_itself() -> None:

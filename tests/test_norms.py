@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from copy import deepcopy
 from typing import Any
 
@@ -43,15 +44,15 @@ def readings(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_one_kernel_gives_what_the_norm_gives(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_torch_gives_what_the_norm_gives(name: str, dtype: torch.dtype) -> None:
     model = model_of(name).to(dtype)
     found = norms.norms_of(model)
     assert found == all_norms(model)
     for part in found:
         states = torch.randn(5, len(part.weight), dtype=dtype)
         expected = part(states)
-        with torch.inference_mode(), running_by([part], norms.by_one_kernel):
+        with torch.inference_mode(), running_by([part], norms.by_torch):
             made = part(states)
         far = 1e-5 if dtype == torch.float32 else 0.02
         torch.testing.assert_close(made, expected, atol=far, rtol=far)
@@ -71,22 +72,60 @@ def test_so_are_those_that_somebody_else_runs() -> None:
     assert norms.norms_of(model) == others
 
 
+class Watcher:
+    """Somebody whose hooks hold what cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock, self.seen = threading.Lock(), 0
+
+    def look(self, *_: Any) -> None:
+        self.seen += 1
+
+
 def test_hooks_are_not_told_of_what_is_tried() -> None:
     model = model_of("llama")
-    seen: list[int] = []
+    watcher = Watcher()
     for part in all_norms(model):
-        part.register_forward_hook(lambda *_: seen.append(1))
+        part.register_forward_hook(watcher.look)
     reader = scorer(model)
-    assert not seen
+    assert norms.norms_of(model) == all_norms(model)
+    assert not watcher.seen
     readings(reader)
-    assert seen
+    assert watcher.seen
+
+
+def test_a_kernel_that_squares_in_half_precision_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first releases of torch that had one."""
+
+    def coarse(states: torch.Tensor, shape: Any, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", coarse)
+    model = model_of("llama")
+    assert norms.norms_of(model)
+    assert not norms.norms_of(model.to(torch.float16))
+
+
+@pytest.mark.parametrize("fault", ["another weight", "another argument"])
+def test_norms_that_are_more_than_that_are_left_alone(fault: str) -> None:
+    class OtherRMSNorm(type(all_norms(model_of("llama"))[0])):  # type: ignore[misc]
+        def forward(self, states: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = super().forward(states) * gate
+            return made
+
+    part = all_norms(model_of("llama"))[0]
+    if fault == "another weight":
+        part.bias = torch.nn.Parameter(torch.zeros(len(part.weight)))
+    else:
+        part.__class__ = OtherRMSNorm
+    assert not norms.norms_of(torch.nn.Sequential(part))
 
 
 def test_other_types_than_the_weights_run_as_they_did() -> None:
     part = all_norms(model_of("llama"))[0]
     states = torch.randn(5, len(part.weight), dtype=torch.bfloat16)
     expected = part(states)
-    with running_by([part], norms.by_one_kernel):
+    with running_by([part], norms.by_torch):
         made = part(states)
     assert made.dtype == expected.dtype
     assert torch.equal(made, expected)

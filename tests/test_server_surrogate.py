@@ -519,7 +519,7 @@ def test_options_that_are_refused(make: Make, options: dict[str, Any], message: 
 
 
 def test_where_it_runs_is_not_ours_to_choose() -> None:
-    with pytest.raises(InputError, match="leave out device and dtype"):
+    with pytest.raises(InputError, match="leave out device, dtype and compiled"):
         load_surrogate("http://localhost:8000/v1#m", dtype="float32")
 
 

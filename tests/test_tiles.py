@@ -95,7 +95,7 @@ def test_gated_parts_are_those_that_give_the_same(name: str, runs_gated: bool) -
     tiled = tiles.Tiled(model)
     for _ in range(2):  # found out, then known
         with torch.inference_mode(), tiled(1):
-            gated = {name: part for name, part in model.named_modules() if part in tiled._gated}
+            gated = {name: part for name, part in model.named_modules() if tiled._gated.get(part)}
             assert len(gated) == (model.config.num_hidden_layers if runs_gated else 0)
             for place, part in gated.items():
                 states = torch.randn(1, 6, part.gate_proj.in_features, dtype=torch.bfloat16)
@@ -116,6 +116,42 @@ def test_a_gated_part_that_is_watched_runs_as_it_does() -> None:
     seen.clear()
     np.testing.assert_array_equal(readings(reader), first)
     assert not seen
+
+
+@pytest.mark.parametrize("name", ["gate_proj", "up_proj", "down_proj", "act_fn"])
+def test_whoever_watched_at_first_is_forgotten_when_they_leave(name: str) -> None:
+    """And is told of what is run, not of what is tried."""
+    reader, fresh = (scorer("llama", torch.bfloat16) for _ in range(2))
+    sizes: list[int] = []
+    part = getattr(reader._surrogate.model.model.layers[0].mlp, name)
+    handle = part.register_forward_hook(lambda _, states, made: sizes.append(made.shape[1]))
+    readings(reader)
+    assert sizes
+    assert min(sizes) > 8
+    handle.remove()
+    np.testing.assert_array_equal(readings(reader), readings(fresh))
+
+
+@pytest.mark.parametrize("other", ["limit", "gelu"])
+def test_gates_that_are_nearly_the_same_are_not(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = deepcopy(tiny_model("llama").model).to(torch.bfloat16)
+    kind = type(model.model.layers[0].mlp)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.gate_proj.weight.mul_(0.02)  # gates so small that all of them look alike
+            if other == "gelu":
+                layer.mlp.act_fn = torch.nn.GELU()
+
+    def limited(part: Any, states: torch.Tensor) -> torch.Tensor:
+        opened = part.act_fn(part.gate_proj(states).clamp(max=7)) * part.up_proj(states)
+        made: torch.Tensor = part.down_proj(opened)
+        return made
+
+    if other == "limit":
+        monkeypatch.setattr(kind, "forward", limited)
+    tiled = tiles.Tiled(model)
+    with torch.inference_mode(), tiled(1):
+        assert list(tiled._gated.values()) == [False] * model.config.num_hidden_layers
 
 
 def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

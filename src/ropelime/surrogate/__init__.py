@@ -83,8 +83,8 @@ def load_surrogate(
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
             A quantised checkpoint keeps its own.
-        compiled: Whether torch compiles the layers, for runs that last: the first readings then take
-            a minute, and seconds in later processes. Needs a C++ compiler.
+        compiled: Whether torch compiles the layers, for runs that last: the first readings then
+            take a minute, and seconds in later processes. Needs a compiler.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
@@ -93,7 +93,7 @@ def load_surrogate(
         if device is not None or dtype is not None or compiled:
             raise InputError(
                 "A surrogate behind a server runs where and how the server runs it: leave out device, "
-                "dtype and compiled."
+                "dtype and compiled (--device, --dtype, --compile)."
             )
         return ServerSurrogate.of(name, say=say)
     folder, gguf = models.locate(name, say=say)

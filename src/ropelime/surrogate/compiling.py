@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,39 +24,57 @@ class Compiled:
     """
 
     def __init__(self, layers: Sequence[Any], name: str) -> None:
-        """Take the layers, and what to call their model in errors; compiled when they first run."""
-        if not layers:
-            raise ModelError(f"The layers of {name} were not found, so they cannot be compiled.")
+        """Take the layers, and what to call their model in errors; compiled when they first run.
+
+        Raises:
+            ModelError: If there are none, or nothing can be compiled on this machine.
+        """
         self._name, self._layers = name, layers[:-1]
-        self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
+        if not self._layers:
+            raise ModelError(f"The layers of {name} were not found, so they cannot be compiled.")
+        with self._explained():
+            self._made = [torch.compile(layer.forward, dynamic=True) for layer in self._layers]
+            torch.compile(_try)(next(self._layers[0].parameters()).new_ones(2))
         AttentionInterface.register(attention.NAME, _left_alone(attention.attend))
         tiles.multiply_by, tiles.gate = _left_alone(tiles.multiply_by), _left_alone(tiles.gate)
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Use the compiled layers."""
-        from torch._dynamo.exc import TorchDynamoException  # slow to import
-
         own = [vars(layer).get("forward") for layer in self._layers]  # accelerate's, where it has any
         try:
             for layer, made in zip(self._layers, self._made, strict=True):
                 layer.forward = made
-            yield
-        except TorchDynamoException as error:
-            first = str(error).strip().split("\n")[0][:200]
-            raise ModelError(
-                f"The layers of {self._name} could not be compiled: {first}. torch needs a C++ "
-                "compiler for that (apt-get install g++). Without compiled=True, or --compile, they "
-                "run as they are."
-            ) from error
+            with self._explained():
+                yield
         finally:
             for layer, before in zip(self._layers, own, strict=True):
                 vars(layer).pop("forward", None)
                 if before is not None:
                     layer.forward = before
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        from torch._dynamo.exc import TorchDynamoException  # slow to import
 
+        try:
+            yield
+        except TorchDynamoException as error:
+            cause = str(getattr(error, "inner_exception", error)).strip().split("\n")[0][:200]
+            raise ModelError(
+                f"The layers of {self._name} could not be compiled: {cause}. torch needs a compiler "
+                "for that, of C++ on a CPU (apt-get install g++), Triton on a GPU. Without "
+                "compiled=True, or --compile, they run as they are."
+            ) from error
+
+
+def _try(states: torch.Tensor) -> torch.Tensor:
+    """Something to compile: what is missing is then missed at once, and not in the first reading."""
+    return states + 1
+
+
+@cache
 def _left_alone(function: Any) -> Any:
     """A function that the compiler leaves as it is and calls; done twice it is the same."""
     plain: Any = torch.compiler.disable  # which has no types
-    return plain(function)
+    return function if getattr(function, "_torchdynamo_disable", False) else plain(function)

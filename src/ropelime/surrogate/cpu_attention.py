@@ -104,4 +104,4 @@ def blocks(
 @cache
 def _future(dtype: torch.dtype) -> torch.Tensor:
     """(block, 1, block) what a block adds to its last products: minus infinity above the diagonal."""
-    return torch.full((_BLOCK, _BLOCK), -torch.inf, dtype=dtype).triu_(1)[:, None]
+    return torch.full((_BLOCK, _BLOCK), -torch.inf, dtype=dtype, device="cpu").triu_(1)[:, None]

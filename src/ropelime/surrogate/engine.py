@@ -28,7 +28,7 @@ from ropelime.surrogate.attention import (
 from ropelime.surrogate.base import Progress
 from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.forms import running_by
-from ropelime.surrogate.norms import by_one_kernel, norms_of
+from ropelime.surrogate.norms import by_torch, norms_of
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.rows import Row, Rows, Several
 from ropelime.surrogate.tiles import Tiled
@@ -74,9 +74,19 @@ class Engine:
         self._layers = layers_of(model)
         self._norms = norms_of(model)
         self._tiled = Tiled(model)
+        if compiled and not self._packs:
+            raise ModelError(
+                f"{name} runs one masked prompt at a time, and compiled layers take many at once: "
+                "leave out compiled=True, or --compile."
+            )
         self._compiled = Compiled(self._layers, name) if compiled else nullcontext
         self._configs = configs_of(model)
         self._depth = int(model.config.get_text_config().num_hidden_layers)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled layers are used."""
+        return self._packs and self._compiled is not nullcontext
 
     def packs(self, longest: int) -> bool:
         """Whether rows of this length can be run packed."""
@@ -154,7 +164,7 @@ class Engine:
         vocabulary = int(self._model.config.get_text_config().vocab_size)
         with (
             packed_attention(self._configs),
-            running_by(self._norms, by_one_kernel),
+            running_by(self._norms, by_torch),
             self._tiled(packer.tokens),
             self._compiled(),
         ):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,6 +24,10 @@ from ropelime.surrogate.packing import Packer
 from ropelime.surrogate.readings import Readings, Taker, distinct
 from ropelime.surrogate.rows import Rows, Several
 
+# One run of a model at a time: it may serve several threads, and several surrogates.
+_LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
+_LOCKING = threading.Lock()
+
 
 class LocalSurrogate:
     """A causal language model of transformers with its tokenizer."""
@@ -36,16 +41,16 @@ class LocalSurrogate:
             model: A causal language model, on the device and in the dtype that it shall run in.
             tokenizer: Its tokenizer.
             name: What to call it in explanations.
-            compiled: Whether torch compiles its layers: half a minute when they first run, seconds
-                where they ran before on this machine, and faster from then on.
+            compiled: Whether torch compiles its layers, for runs that last: the first readings then
+                take a minute, and seconds in later processes. Needs a compiler.
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
         self.engine = Engine(model, self.name, compiled=compiled)
-        self.compiled = compiled
-        self.lock = threading.Lock()  # one run at a time; a model may serve several threads
+        with _LOCKING:
+            self.lock = _LOCKS.setdefault(model, threading.Lock())
         self._rotations: dict[int, rotary.Rotation | None] = {}
 
     @property
@@ -81,7 +86,7 @@ class LocalSurrogate:
             "torch": str(torch.__version__).split("+")[0],
             "transformers": transformers.__version__,
         }
-        if self.compiled:
+        if self.engine.compiled:
             facts["compiled"] = True
         if quantised := getattr(self.model.config, "quantization_config", None):
             facts["quantization"] = models.method_of(quantised)

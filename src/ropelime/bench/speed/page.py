@@ -77,11 +77,11 @@ wasted nothing at all would be twice as fast, and only what is shared can make i
 
 _COMPILING = """\
 torch.compile is applied layer by layer and leaves the packed attention alone, a loop over rows that it
-cannot see through. *First use* is the first run, compiling included: it pays only where what it saves
-a run, times the runs of a process, is more. So it is left to the user, who knows how long a run will
-last: `--compile`, or `load_surrogate(..., compiled=True)`. torch keeps what it has compiled on disk,
-and later processes need seconds where the first needs a minute. CUDA graphs were not used: they want
-fixed sizes, and no two chunks are of one size."""
+cannot see through. *First use* is the first run; compiling is included in the first of a process. It
+pays only where what it saves a run, times the runs, is more. So it is left to the user, who knows how
+long a run will last: `--compile`, or `load_surrogate(..., compiled=True)`. torch keeps what it has
+compiled on disk, and later processes need seconds where the first needs a minute. CUDA graphs were not
+used: they want fixed sizes, and no two chunks are of one size."""
 
 _TITLES = {
     "contest": "The same prompts for everybody",
