@@ -109,9 +109,7 @@ def contenders(
 
     found: list[Contender | Absent] = [
         Run(OURS, partial(ours, surrogate)),
-        Run(DEFAULT, default)
-        if task.name == HALVES
-        else Absent(DEFAULT, "skipped", "chooses its own masks"),
+        Run(DEFAULT, default),
     ]
     if compiled:
         found.append(with_first_use(Run(COMPILED, partial(ours, compiled))))

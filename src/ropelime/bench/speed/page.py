@@ -26,7 +26,8 @@ given (on a GPU after one round that is not counted). *Tokens* are the lengths o
 with the answer; *tokens run* are those that went through the model: fewer where work is shared, more
 where prompts are padded. *Memory* is the most that a run took on top of what was taken before it, so
 without the weights: resident memory on a CPU, allocated memory on a GPU. Our engine reads the full
-prompt on top of the masks.
+prompt on top of the masks. A default explanation hides every part once, by cheap readings: whatever the
+others do, it is a leave-one-out, an approximate one.
 
 **The floor** is the time that the operations would take at the machine's own matrix rate: the product
 of two square matrices (2048 rows on a CPU, 8192 on a GPU) in the model's dtype, measured before,
