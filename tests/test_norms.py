@@ -1,4 +1,4 @@
-"""Norms run by one kernel: the same states, only where the kernel is known to give them."""
+"""Norms run by torch's own function: the same states, only where it is known to give them."""
 
 from __future__ import annotations
 

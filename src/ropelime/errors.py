@@ -11,3 +11,8 @@ class InputError(RopeLimeError, ValueError):
 
 class ModelError(RopeLimeError, RuntimeError):
     """A model could not be fetched, loaded, asked or trusted to score."""
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The beginning of what another library's error says."""
+    return str(error).strip().split("\n")[0][:most]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ropelime.errors import InputError
+from ropelime.errors import InputError, first_line
 from ropelime.surrogate import models, threads
 from ropelime.surrogate.base import (
     FunctionSurrogate,
@@ -155,10 +155,9 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (AssertionError, NotImplementedError, RuntimeError) as error:
-        first = str(error).strip().split("\n")[0][:200]
         raise InputError(
-            f"Device {device!r} cannot be used on this machine: {first}. Known: cpu, cuda, mps, auto; "
-            "leave it out for the best that is there."
+            f"Device {device!r} cannot be used on this machine: {first_line(error)}. Known: cpu, cuda, "
+            "mps, auto; leave it out for the best that is there."
         ) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from ropelime.errors import ModelError
+from ropelime.errors import ModelError, first_line
 from ropelime.surrogate import attention, tiles
 
 
@@ -60,7 +60,7 @@ class Compiled:
         try:
             yield
         except TorchDynamoException as error:
-            cause = str(getattr(error, "inner_exception", error)).strip().split("\n")[0][:200]
+            cause = first_line(getattr(error, "inner_exception", error))
             raise ModelError(
                 f"The layers of {self._name} could not be compiled: {cause}. torch needs a compiler "
                 "for that, of C++ on a CPU (apt-get install g++), Triton on a GPU. Without "

@@ -19,9 +19,7 @@ def slope(queries: int, keys: int, dtype: torch.dtype) -> torch.Tensor:
     Nothing, and at the end minus infinity above the diagonal; a block takes its own part of it.
     """
     step = min(queries, _FUSED_BLOCK)
-    made = torch.zeros(step, keys + step, dtype=dtype)
-    made[:, keys:].masked_fill_(torch.ones(step, step, dtype=torch.bool).triu_(1), float("-inf"))
-    return made
+    return functional.pad(_triangle(step, dtype), (keys, 0))
 
 
 def fused(
@@ -104,4 +102,9 @@ def blocks(
 @cache
 def _future(dtype: torch.dtype) -> torch.Tensor:
     """(block, 1, block) what a block adds to its last products: minus infinity above the diagonal."""
-    return torch.full((_BLOCK, _BLOCK), -torch.inf, dtype=dtype, device="cpu").triu_(1)[:, None]
+    return _triangle(_BLOCK, dtype)[:, None]
+
+
+def _triangle(size: int, dtype: torch.dtype) -> torch.Tensor:
+    """(size, size) minus infinity above the diagonal, nothing elsewhere."""
+    return torch.full((size, size), -torch.inf, dtype=dtype, device="cpu").triu_(1)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ropelime.errors import ModelError
+from ropelime.errors import ModelError, first_line
 from ropelime.strategies import unknown
 
 EMBEDDED = "smollm2"
@@ -228,7 +228,7 @@ def _unread(shown: str, quantised: Any, error: Exception) -> ModelError | None:
         what = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
     elif isinstance(error, ImportError):
         what = (
-            f"and what is installed to read it does not fit together ({_first(error)}): "
+            f"and what is installed to read it does not fit together ({first_line(error, 300)}): "
             f"pip install -U transformers {' '.join(readers)}"
         )
     else:
@@ -245,7 +245,7 @@ def method_of(quantised: Any) -> str:
 
 
 def _load_error(shown: str, error: Exception) -> ModelError:
-    first = _first(error)
+    first = first_line(error, 300)
     if "connect" in str(error).lower() or "offline" in str(error).lower():
         return ModelError(
             f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "
@@ -255,11 +255,6 @@ def _load_error(shown: str, error: Exception) -> ModelError:
         f"{shown} could not be loaded: {first or type(error).__name__}. If a file is damaged or "
         "incomplete, fetch it again; the model must be a causal language model of transformers."
     )
-
-
-def _first(error: Exception) -> str:
-    """The first line of what an error says."""
-    return str(error).strip().split("\n")[0][:300]
 
 
 def _embedded_folder() -> Path:

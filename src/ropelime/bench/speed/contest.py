@@ -214,7 +214,7 @@ def with_first_use(run: Run) -> Contender | Absent:
     try:
         with quiet():
             run.work()
-    except Exception as error:  # there may be no compiler
+    except Exception as error:  # not every model's layers compile
         return Absent(run.name, "failed", reason(error))
     run.more["first"] = round(time.perf_counter() - start, 5)
     return run

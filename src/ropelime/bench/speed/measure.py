@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ropelime.bench.store import Row
+from ropelime.errors import first_line
 from ropelime.surrogate.hardware import Hardware, Measured, Size
 
 Lengths = Sequence[int]
@@ -165,7 +166,7 @@ def _row(contender: Contender, runs: Sequence[Measured], size: Size, outputs: in
 
 def reason(error: BaseException) -> str:
     """What went wrong, on one line and without paths."""
-    first = str(error).strip().split("\n")[0][:200]
+    first = first_line(error)
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
