@@ -446,10 +446,11 @@ class TestPage:
         assert "| ContextCite | 64 | 1,000 | 800 | 4.5 | 222 | 5 MB | 36% | 2.25 × |" in text
         assert "| Captum ShapleyValueSampling | failed: ValueError: a \\| b |" in text
         assert "shapiq" not in text.split("## A whole explanation")[0].split("**64 masks")[1]
-        assert "| A chip: seconds of ContextCite over ours | ≥ 2.2 × | 2.25 × | reached |" in text
-        assert "| A chip: floor / seconds, 64 masks, p = ½ | ≥ 75% | 80.0% | reached |" in text
+        chip = "| A chip, 2026-01-01"
+        assert f"{chip}: seconds of ContextCite over ours | ≥ 2.2 × | 2.25 × | reached |" in text
+        assert f"{chip}: floor / seconds, 64 masks, p = ½ | ≥ 75% | 80.0% | reached |" in text
         assert (
-            "| A chip: seconds of Captum FeatureAblation over ours | ≥ 3 × | 2.50 × | missed |" in text
+            f"{chip}: seconds of Captum FeatureAblation over ours | ≥ 3 × | 2.50 × | missed |" in text
         )
         assert f"No results were given. This makes them: `{summary.COMMANDS['start']}`" in text
         assert "rate was 1 Tflop/s" in text
@@ -460,7 +461,10 @@ class TestPage:
         path.write_text("".join(lines[: 1 + len(METHODS)]))
         text = report.write([path], tmp_path / "docs")[0].read_text(encoding="utf-8")
         assert "**leave-one-out**\n\nNot measured yet." in text
-        assert "| A chip: seconds of Captum FeatureAblation over ours | ≥ 3 × | – | not run |" in text
+        assert (
+            "| A chip, 2026-01-01: seconds of Captum FeatureAblation over ours | ≥ 3 × | – | not run |"
+            in text
+        )
 
     def test_a_gpu_has_its_own_targets(self, tmp_path: Path) -> None:
         files = [self.contest(tmp_path, gpu=True), self.contest(tmp_path)]

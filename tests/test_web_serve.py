@@ -17,9 +17,11 @@ import pytest
 
 from ropelime.cli import main, parser
 from ropelime.cli.serve import _LIMITS, _settings
+from ropelime.surrogate import models
+from ropelime.web import service
 from ropelime.web.history import History
 from ropelime.web.settings import Limits
-from web_server import PLAIN, finished, serving, until
+from web_server import PLAIN, finished, serving, tiny_folder, until
 
 LONG = {**PLAIN, "prompt": "One is here. " * 25, "features": "word"}
 
@@ -163,6 +165,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         (["--model", "smollm2", "--model", "nothing.gguf"], "There is no file nothing.gguf"),
         (["--host", "no such host"], "is no address"),
         (["--token", "short"], "at least 16"),
+        (["--dtype", "int3"], "Unknown dtype 'int3'"),
     ],
 )
 def test_what_is_wrong_is_said_at_the_start(
@@ -191,6 +194,20 @@ def test_a_missing_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve"]) == 1
     assert "pip install 'ropelime[web]'" in capsys.readouterr().err
+
+
+def test_models_run_as_the_operator_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here, there = str(tiny_folder()), "http://localhost:8000/v1#elsewhere"
+    arguments = ["--device", "cpu", "--dtype", "float16", "--model", here, "--model", there]
+    options = parser().parse_args(["serve", "--history", str(tmp_path), *arguments])
+    monkeypatch.setattr(models, "locate", lambda name, say: name)
+    asked: list[tuple[str, dict[str, object]]] = []
+    monkeypatch.setattr(service, "load_surrogate", lambda name, **how: asked.append((name, how)))
+    served = service.Service(_settings(options))
+    for label in served.settings.models:
+        served.load(label)
+    running = {"device": "cpu", "dtype": "float16", "compiled": False}
+    assert asked == [(here, running), (there, {})], "a server runs its model as it likes"
 
 
 def test_the_limits_of_the_command_line_are_those_of_the_server() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ropelime.cli.shared import add_running, running
 from ropelime.errors import InputError
 from ropelime.progress import note
 from ropelime.surrogate import models
@@ -22,6 +23,7 @@ _EPILOG = """\
 examples:
   ropelime serve
   ropelime serve --model smollm2 --model qwen3-1.7b
+  ropelime serve --model qwen3-1.7b --device cuda
   ropelime serve --host 0.0.0.0                        # prints the token that others need
 
 It listens on this machine only unless --host says otherwise; then every request needs a token. The
@@ -47,6 +49,7 @@ def add(commands: Any) -> None:
         "(default smollm2)",
     )
     parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are kept")
+    add_running(parser.add_argument_group("how the models run"))
     where = parser.add_argument_group("where to listen")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     where.add_argument("--port", type=_port, default=_PORT, help=f"default {_PORT}; 0 takes a free one")
@@ -138,6 +141,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     return Settings(
         history=options.history or default_history(),
         models=chosen,
+        running=running(options),
         host=options.host,
         token=token,
         allowed_hosts=tuple(options.allow_host),

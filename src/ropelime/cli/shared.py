@@ -33,15 +33,7 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
         "given more than once, each is asked, and their shares are averaged",
     )  # fmt: skip
-    group.add_argument(
-        "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
-    )
-    group.add_argument("--dtype", help="float32, bfloat16 or float16")
-    group.add_argument(
-        "--compile", action="store_true",
-        help="let torch compile the surrogate's layers, which takes a minute at first and seconds in "
-        "later runs, and pays in long ones; needs a C++ compiler",
-    )  # fmt: skip
+    add_running(group)
     group.add_argument(
         "--preset", default="evidence", metavar="NAME",
         help="evidence (default): what a person would cite for the answer; faithful: what foretells "
@@ -70,6 +62,24 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--interactions", action="store_true", help="look for pairs of features that work together"
     )
     group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
+
+
+def add_running(group: Any) -> None:
+    """Options that say where and how a surrogate runs."""
+    group.add_argument(
+        "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
+    )
+    group.add_argument("--dtype", help="float32, bfloat16 or float16")
+    group.add_argument(
+        "--compile", action="store_true",
+        help="let torch compile the surrogate's layers, which takes a minute at first and seconds in "
+        "later runs, and pays in long ones; needs a C++ compiler",
+    )  # fmt: skip
+
+
+def running(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said by those, as ``load_surrogate`` takes it."""
+    return {"device": options.device, "dtype": options.dtype, "compiled": options.compile}
 
 
 def add_closed(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -198,12 +208,7 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = choices(options)  # before a model is loaded
     say = None if options.quiet else note
-    models = [
-        load_surrogate(
-            name, device=options.device, dtype=options.dtype, compiled=options.compile, say=say
-        )
-        for name in surrogates(options)
-    ]
+    models = [load_surrogate(name, **running(options), say=say) for name in surrogates(options)]
     return {
         **chosen,
         "also": options.also,

@@ -6,8 +6,10 @@ import ipaddress
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ropelime.errors import InputError
 from ropelime.surrogate import SCHEMES
@@ -47,6 +49,8 @@ class Settings:
     Attributes:
         history: The folder that explanations are kept in.
         models: What may be loaded, by the name that users see; the first is the default.
+        running: Where and how they run, as ``load_surrogate`` takes it; models behind a server run
+            where that runs them.
         host: The address to listen on.
         token: What every request to the API must carry; None where nobody else can reach it.
         allowed_hosts: Names by which browsers may call the server, besides its address.
@@ -57,6 +61,7 @@ class Settings:
 
     history: Path
     models: dict[str, str] = field(default_factory=lambda: {"smollm2": "smollm2"})
+    running: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ def _contest(one: Speed) -> list[Target]:
     if one.on_gpu:
         return [_times("GPU: seconds of the loop over ours", 10, halves, LOOP)]
     single = {method: total(one.of(method, task=LEAVE_ONE_OUT)) for method in methods}
-    cpu = one.processor
+    cpu = f"{one.processor}, {one.header['date']}"  # noisy machines are measured more than once
     over = f"{cpu}: seconds of {CONTEXTCITE} over those of a default explanation of ours"
     found = [_times(over, 10, halves | {OURS: halves[DEFAULT]}, CONTEXTCITE)]
     for name, how in ((OURS, ""), (COMPILED, ", compiled")):
