@@ -17,7 +17,6 @@ import pytest
 
 from ropelime.cli import main, parser
 from ropelime.cli.serve import _LIMITS, _settings
-from ropelime.surrogate import models
 from ropelime.web import service
 from ropelime.web.history import History
 from ropelime.web.settings import Limits
@@ -200,7 +199,6 @@ def test_models_run_as_the_operator_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
     here, there = str(tiny_folder()), "http://localhost:8000/v1#elsewhere"
     arguments = ["--device", "cpu", "--dtype", "float16", "--model", here, "--model", there]
     options = parser().parse_args(["serve", "--history", str(tmp_path), *arguments])
-    monkeypatch.setattr(models, "locate", lambda name, say: name)
     asked: list[tuple[str, dict[str, object]]] = []
     monkeypatch.setattr(service, "load_surrogate", lambda name, **how: asked.append((name, how)))
     served = service.Service(_settings(options))
