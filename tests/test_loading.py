@@ -24,6 +24,7 @@ from ropelime import surrogate as surrogates
 from ropelime.passes import Passes
 from ropelime.rope import RopeSpace
 from ropelime.surrogate import Removal, Surrogate, models
+from ropelime.surrogate.generation import LocalGenerator
 from ropelime.surrogate.hardware import Size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.loop import Loop
@@ -208,6 +209,8 @@ def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away:
             for s in (a, b)
         )
         assert_same(one, two)
+    words, same = (LocalGenerator(s).embed("Paris is") for s in (a, b))
+    np.testing.assert_array_equal(words, same)
 
 
 def test_a_model_over_all_that_is_there(saved: Path) -> None:

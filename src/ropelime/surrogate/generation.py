@@ -9,6 +9,7 @@ import torch
 
 from ropelime.passes import Floats
 from ropelime.prompt import Message, Prompt
+from ropelime.surrogate.engine import input_device
 from ropelime.surrogate.local import LocalSurrogate
 
 
@@ -61,7 +62,7 @@ class LocalGenerator:
     def embed(self, text: str) -> Floats:
         """(tokens, d) input embeddings of a text."""
         ids = self._tokenizer(text or " ", add_special_tokens=False).input_ids or [0]
-        table = self._model.get_input_embeddings().weight
+        embedding = self._model.get_input_embeddings()  # asked, not read: its weights may be offloaded
         with torch.inference_mode():
-            points = table[torch.tensor(ids, device=table.device)].float().cpu().numpy()
-        return np.asarray(points, dtype=np.float64)
+            points = embedding(torch.tensor(ids, device=input_device(self._model)))
+        return np.asarray(points.float().cpu().numpy(), dtype=np.float64)
