@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,19 @@ def test_surrogates_that_agree_and_that_do_not() -> None:
     assert alike.trust.value > apart.trust.value
     assert alike.config["agreement"] == pytest.approx(1)
     assert apart.config["agreement"] == pytest.approx(-1)
+
+
+def test_surrogates_are_not_charged_for_each_other() -> None:
+    def slow(masks: Masks) -> Floats:
+        time.sleep(0.05)
+        return additive()(masks)
+
+    models = [FunctionSurrogate(slow, name=name) for name in "abc"]
+    toy(surrogate=models)  # imports take longer than all that is measured
+    start = time.perf_counter()
+    e = toy(surrogate=models)
+    assert e.cost.seconds is not None
+    assert 0.15 <= e.cost.seconds <= time.perf_counter() - start
 
 
 def test_one_surrogate_in_a_list_is_that_one_alone() -> None:

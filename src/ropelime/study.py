@@ -105,7 +105,7 @@ class Study:
 
     def __init__(self, prompt: Prompt, output: str, surrogate: Surrogate, choices: Choices) -> None:
         """Cut the prompt and tokenise it; nothing is read yet."""
-        self._start = time.perf_counter()
+        start = time.perf_counter()
         check_suits([surrogate], choices)
         self.prompt, self.output, self.choices = prompt, output, choices
         self.surrogate = surrogate
@@ -138,6 +138,7 @@ class Study:
             cheap=self.cheap,
             seed=choices.seed,
         )
+        self._seconds = time.perf_counter() - start  # its own: others may be under way beside it
 
     def _readings(self) -> tuple[bool, list[str]]:
         """Whether readings are cheap, and what to say about it."""
@@ -189,6 +190,7 @@ class Study:
             before: An explanation of the same whose readings shall be added to, and
             more: by how many masks.
         """
+        self._resumed = time.perf_counter()
         passes: Passes | None = None
         pairs: tuple[Interaction, ...] = ()
         besides = also_read = 0  # tokens and masks that were read for anything but the fit
@@ -202,7 +204,7 @@ class Study:
             reading = self.plan.further_orders(passes, before.config["masks"], more)
         order = next(reading)
         while True:
-            new = yield order
+            new = yield from self._read(order)
             passes = new if passes is None else join(passes, new.select(np.arange(1, len(new.masks))))
             try:
                 order = reading.send(passes)
@@ -212,7 +214,7 @@ class Study:
         if self.choices.interactions:
             fitted = attribute(passes.fitted(), self.recipe, tokens=False)
             wanted = candidates(fitted.weights, len(passes.masks))
-            new = yield Order(wanted.masks, self.cheap)
+            new = yield from self._read(Order(wanted.masks, self.cheap))
             pairs = found(wanted, new)
             besides += new.scored
             also_read = len(wanted.masks)
@@ -228,12 +230,20 @@ class Study:
             cost=Cost(
                 _distinct(passes) + also_read,
                 passes.scored + besides,
-                time.perf_counter() - self._start,
+                self._seconds + time.perf_counter() - self._resumed,
             ),
             asked=outcome.asked,
             notes=tuple(filter(None, (*outcome.notes, passes.note, *self.notes))),
             interactions=pairs,
         )
+
+    def _read(self, order: Order) -> Generator[Order, Passes, Passes]:
+        """Ask for readings; of the time until they come only what they took counts."""
+        self._seconds += time.perf_counter() - self._resumed
+        new = yield order
+        self._seconds += new.seconds
+        self._resumed = time.perf_counter()
+        return new
 
     def config(self, outcome: Outcome) -> dict[str, Any]:
         """Every choice that was made."""
