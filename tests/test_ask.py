@@ -577,3 +577,64 @@ def test_an_interrupt_leaves_no_half_answer(
     monkeypatch.setattr("ropelime.cli.ask._show", interrupt)
     assert main(command(server, documents)) == 130
     assert not alone.exists()
+
+
+# What a key, a schema and a refusal may look like.
+
+
+@pytest.mark.parametrize("key", ["gsk_first1\ngsk_second2", "gsk_fïrst111", "gsk_\x00first"])
+def test_a_key_that_cannot_be_sent_is_not_shown(
+    server: Proxy, ask: Ask, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    for options in ({"api_key": key}, {}):
+        if not options:
+            monkeypatch.setenv("OPENAI_API_KEY", key.replace("\x00", "\n"))
+        with pytest.raises(InputError, match="give the key alone") as told:
+            ask(**options)
+        assert "gsk" not in str(told.value)
+    assert not server.seen
+
+
+def test_half_a_key_is_not_shown_either(server: Proxy, ask: Ask) -> None:
+    key = "gsk_abcdefghijklmnopqrstuvwxyz"
+    server.otherwise = raw(400, json.dumps({"error": {"message": "x" * 270 + " " + key}}))
+    with pytest.raises(ModelError, match="answered 400") as told:
+        ask(api_key=key)
+    assert "gsk" not in str(told.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_is_an_answer(server: Proxy, ask: Ask, stream: bool) -> None:
+    said = "I cannot help with that."
+    pieces = chunk({"refusal": said}) + chunk({}, "stop") + "data: [DONE]\n\n"
+    whole = json.dumps(servers.completion(None, refusal=said))
+    server.otherwise = raw(200, pieces, "text/event-stream") if stream else raw(200, whole)
+    assert ask(stream=stream).output == said
+
+
+def test_calls_of_tools_that_are_not_numbered(server: Proxy, ask: Ask) -> None:
+    def part(**function: str) -> str:
+        return chunk({"tool_calls": [{"function": function}]})
+
+    first, second = part(name="f", arguments="a"), part(name="g", arguments="c")
+    body = first + part(arguments="b") + second + chunk({}, "tool_calls") + "data: [DONE]\n\n"
+    server.otherwise = raw(200, body, "text/event-stream")
+    assert ask(stream=True).output == "f(ab)\ng(c)"
+
+
+def test_the_order_of_a_schema_is_another_question(server: Proxy, ask: Ask) -> None:
+    for names in (["why", "what"], ["what", "why"], ["what", "why"]):
+        schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+        ask(sampling={"seed": 1, "response_format": {"json_schema": schema}})
+    ask(sampling={"response_format": {"json_schema": schema}, "seed": 1})
+    assert len(server.seen) == 2, "the order of arguments is no other question"
+
+
+def test_what_the_sdk_does_not_take_is_no_fault_of_the_server(server: Proxy, ask: Ask) -> None:
+    with pytest.raises(ModelError, match=r"nothing was sent.*'top_k'.*extra_body"):
+        ask(sampling={"top_k": 5})
+    with pytest.raises(InputError, match="plain JSON"):
+        ask(sampling={"temperature": float("nan")})
+    assert not server.seen
+    ask(sampling={"extra_body": {"top_k": 5}})
+    assert server.seen[0]["top_k"] == 5

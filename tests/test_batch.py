@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from batch_toy import CHOICES, check, go, write_lines
-from ropelime import InputError, explain
+from ropelime import InputError, ModelError, explain
 from ropelime.ask import Closed
 from ropelime.batch import lines, local
 from ropelime.batch.run import run
@@ -29,7 +29,7 @@ from ropelime.batch.work import Settings
 from ropelime.cli import main
 from ropelime.records import from_dict
 from ropelime.surrogate.local import LocalSurrogate
-from servers import Proxy, busy, says
+from servers import Proxy, busy, raw, says
 
 Make = Callable[..., LocalSurrogate]
 TOY = Path(__file__).with_name("batch_toy.py")
@@ -240,6 +240,49 @@ def test_an_input_that_has_grown(source: Path, target: Path) -> None:
     check(target, [f"n{i}" for i in range(15)])
 
 
+def test_a_first_line_that_gets_its_end_with_the_second(source: Path, target: Path) -> None:
+    write_lines(source, 1)
+    source.write_bytes(source.read_bytes().rstrip(b"\n"))
+    go(source, target)
+    with source.open("ab") as file:
+        file.write(b"\n")
+    write_lines(source, 1, start=1)
+    assert go(source, target).before == 1
+    assert list(by_id(target)) == ["n0", "n1"]
+
+
+def test_a_damaged_row_with_others_behind_it_is_the_users_to_mend(source: Path, target: Path) -> None:
+    go(write_lines(source, 5), target)
+    whole = target.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for damage in (b"\n", b"[" * 100_000 + b"\n", b'{"id": 3}\n'):
+        target.write_bytes(b"".join([*lines[:3], damage, *lines[4:]]))
+        before = target.read_bytes()
+        with pytest.raises(InputError, match="Line 4 of "):
+            go(source, target)
+        assert target.read_bytes() == before, "nothing is lost"
+    target.write_bytes(b"".join(lines[:3]))
+    go(source, target)
+    assert list(by_id(target)) == [f"n{i}" for i in range(5)]
+
+
+def test_errors_are_left_out_of_a_linked_file_in_its_place(tmp_path: Path, source: Path) -> None:
+    put(write_lines(source, 2), "no JSON")
+    real, link = tmp_path / "real" / "out.jsonl", tmp_path / "link.jsonl"
+    real.parent.mkdir()
+    real.touch(mode=0o600)
+    link.symlink_to(real)
+    beside = tmp_path / "real" / "out.jsonl.part"
+    beside.write_text("mine")
+    go(source, link)
+    assert go(source, link, retry_errors=True).errors == 1
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert beside.read_text() == "mine"
+    assert len(by_id(real)) == 3
+    assert {path.name for path in real.parent.iterdir()} == {real.name, beside.name}
+
+
 @pytest.mark.parametrize(
     ("changed", "key"),
     [
@@ -402,6 +445,38 @@ def test_a_server_that_is_gone_ends_the_run_and_a_restart_goes_on(
     proxy.otherwise = says("yes")
     assert asking(proxy, tiny, source, target, retry_errors=True).errors == 0
     assert len(by_id(target)) == 40
+
+
+def test_questions_that_are_refused_are_rows_and_no_reason_to_give_up(
+    tiny: Make, proxy: Proxy, source: Path, target: Path
+) -> None:
+    put(source, *({"prompt": f"This is {i}. That is not. Is it?"} for i in range(30)))
+    proxy.otherwise = raw(400, '{"error": {"message": "This is against our policy."}}')
+    assert asking(proxy, tiny, source, target, together=8).errors == 30
+    assert all("against our policy" in row["error"] for row in by_id(target).values())
+
+
+def test_what_was_answered_before_a_server_went_is_kept(
+    tiny: Make, proxy: Proxy, source: Path, target: Path
+) -> None:
+    put(source, *({"prompt": f"This is {i}. That is not. Is it?"} for i in range(40)))
+    closed = Closed("stand-in", proxy.url, retries=0)
+    settings = Settings(closed=closed, concurrency=1)
+    proxy.faults = [says("yes")] * 10
+    proxy.otherwise = busy(500)
+    with pytest.raises(ModelError, match="lines that have no row yet"):
+        run(source, target, settings, partial(local.run, models=[tiny("llama")]))
+    assert list(by_id(target)) == [f"line {n}" for n in range(1, 11)]
+    assert all(row["error"] is None for row in by_id(target).values())
+
+
+def test_nobody_waits_for_a_question_when_the_program_ends() -> None:
+    code = "from ropelime.batch.threads import Threads; import time\n"
+    code += "threads = Threads(2)\n"
+    code += "asked = [threads.submit(lambda: time.sleep(600)) for _ in range(4)]\n"
+    code += "assert threads.submit(lambda: 1) and not asked[0].done()\n"
+    code += "threads.close(); assert asked[3].cancelled()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 # The command.

@@ -406,3 +406,34 @@ JSON = st.recursive(
 )  # fmt: skip
 def test_no_line_breaks_the_others(run: Any, line: dict[str, Any]) -> None:
     assert run({"expect": [FIRST], **line}, {**CONTEXT, "expect": [FIRST]}) in (0, 1, 2)
+
+
+def test_what_is_damaged_is_told_and_the_rest_is_checked(tmp_path: Path, capsys: Capture) -> None:
+    e = documents(0.0, 0.0, 0.0, 2.0)
+    e.save(tmp_path / "good.json")
+    data = json.loads(e.to_json())
+    data["features"][0]["start"] = "zero"
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    expect = [{"rests_on": {"document": 3}}]
+    given = [
+        {"explanation": "bad.json", "expect": expect},
+        {"explanation": "a\0b.json", "expect": expect},
+        {"response": {"choices": [5]}, "request": {"messages": CHAT}, "expect": expect},
+        {"explanation": "good.json", "expect": expect},
+    ]
+    file = tmp_path / "all.jsonl"
+    file.write_text("\n".join(map(json.dumps, given)))
+    assert main(["check", str(file), "--junit", str(tmp_path / "j.xml")]) == 2
+    assert "1 hold, 0 fail, 3 could not be checked" in capsys.readouterr().out
+    assert (tmp_path / "j.xml").exists()
+
+
+def test_what_fails_is_said_even_when_quiet(tmp_path: Path, capsys: Capture) -> None:
+    documents(0.0, 0.0, 0.0, 2.0).save(tmp_path / "e.json")
+    line = {"explanation": "e.json", "expect": [{"rests_on": {"document": n}} for n in (0, 3)]}
+    (tmp_path / "all.jsonl").write_text(json.dumps(line))
+    assert main(["check", str(tmp_path / "all.jsonl"), "--quiet"]) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert "line 1 fails: rests on document 0" in told.err
+    assert "document 3" not in told.err

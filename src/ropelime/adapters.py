@@ -121,7 +121,10 @@ def _openai_answer(response: Any, answered: Mapping[str, Any]) -> str:
     """What the first choice says: its text, and its tool calls as text."""
     if "choices" in answered:
         choices = answered["choices"] or [{}]
-        return spoken(as_dict(choices[0].get("message")) or {"content": ""}, "The answer")
+        first = as_dict(choices[0]) if isinstance(choices, Sequence) else None
+        if first is None:
+            raise InputError("The choices of the response are no list of objects with a message.")
+        return spoken(as_dict(first.get("message")) or {"content": ""}, "The answer")
     text = answered.get("output_text") or getattr(response, "output_text", None)
     if text:
         return str(text)

@@ -13,6 +13,10 @@ class ModelError(RopeLimeError, RuntimeError):
     """A model could not be fetched, loaded, asked or trusted to score."""
 
 
+class DeclinedError(ModelError):
+    """A server that answers has refused this one question, or had nothing to say to it."""
+
+
 def first_line(error: BaseException, most: int = 200) -> str:
     """The beginning of what another library's error says."""
     return str(error).strip().split("\n")[0][:most]

@@ -139,19 +139,26 @@ class Journal:
 def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
     """The header of a journal and its rows, each with the size of the file up to it.
 
-    It ends where a line is damaged or was cut off.
+    What a killed process or a full disk has left at the end is left out. A damaged line with rows
+    behind it is refused: nobody but the user can tell what became of it.
 
     Args:
         path: The file.
         kind: The first key of its header.
         what: What it is called in errors.
     """
-    size = 0
+    size = number = 0
     try:
         with path.open("rb") as file:
             for line in file:
                 row = _header(path, line, kind, what) if not size else _row(line)
+                number += 1
                 if row is None:
+                    if any(_row(behind) is not None for behind in file):
+                        raise InputError(
+                            f"Line {number} of {path} is damaged, and there are rows behind it. Mend "
+                            "the line, or take it out; what it stood for is then done again."
+                        )
                     return
                 size += len(line)
                 yield row, size
@@ -165,7 +172,7 @@ def _row(line: bytes) -> Row | None:
     """What a whole line holds; None for anything else."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

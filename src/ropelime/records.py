@@ -75,7 +75,7 @@ def load(path: str | os.PathLike[str]) -> Explanation:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"There is no file {path}.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or no name that a file can have
         raise InputError(f"{path} cannot be read: {error}.") from None
     try:
         data = json.loads(text)
@@ -228,4 +228,41 @@ def _read(data: Mapping[str, Any]) -> Explanation:
     for name, (came, expected) in shapes.items():
         if came != expected:
             raise ValueError(f"{name} has the shape {came}, expected {expected}")
+    _check(explanation)
     return explanation
+
+
+def _check(e: Explanation) -> None:
+    """Refuse what no explanation holds, and what would fail only when somebody looks at it."""
+    text, output = e.prompt.text, e.output
+    told = (text, output, e.prompt.kind, *e.diagnostics.notes, *e.diagnostics.warnings)
+    named = [part for origin in e.prompt.origins for part in (origin.source, origin.page)]
+    for words in (*told, *named, *(f.text for f in e.features), *(m.role for m in e.prompt.messages)):
+        if not isinstance(words, str):
+            raise TypeError(f"{words!r} is no text")
+    inside: list[tuple[Any, Any]] = [(f.start, f.end) for f in e.features]
+    inside += [(m.start, m.end) for m in e.prompt.messages] + list(e.prompt.parts)
+    for spans, length in ((inside, len(text)), ([*e.output_spans, e.span], len(output))):
+        for start, end in spans:
+            if not (_is_whole(start) and _is_whole(end) and 0 <= start <= end <= length):
+                raise ValueError(f"{start!r} to {end!r} is no part of a text of {length} characters")
+    for feature in e.features:
+        if not _is_whole(feature.part) or not 0 <= feature.part < max(1, len(e.prompt.parts)):
+            raise ValueError(f"there is no part {feature.part!r}")
+    for array in (e.scores, e.weights, e.token_weights, e.intervals):
+        if array is not None and not np.isfinite(array).all():
+            raise ValueError("a share is no finite number")
+    figures = e.diagnostics
+    numbers = (figures.r2, figures.effective_samples, figures.logprob_full, figures.logprob_none)
+    effects = (pair.effect for pair in e.interactions)
+    for number in (*numbers, figures.masks_asked, figures.masks_got, *effects):
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise TypeError(f"{number!r} is no number")
+    for name in ("target", "kernel", "regressor", "surrogate"):
+        if not isinstance(e.config[name], Mapping):
+            raise TypeError(f"{name} is {e.config[name]!r}")
+    json.dumps([e.config, *map(asdict, e.passes.distances)], allow_nan=False)  # or it is no JSON
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)

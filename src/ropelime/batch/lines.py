@@ -108,7 +108,8 @@ def fingerprint(path: Path) -> str:
     with _opened(path) as file:
         for _, raw in _raw_lines(file):
             if raw is None or raw.strip():
-                return hashlib.blake2b(raw or b"", digest_size=8).hexdigest()
+                first = (raw or b"").rstrip(b"\r\n")  # its end comes with the second one
+                return hashlib.blake2b(first, digest_size=8).hexdigest()
     raise InputError(f"{path} has no lines: there is nothing to explain.")
 
 

@@ -8,7 +8,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def _results(ray: Any, plan: Plan, settings: Settings, share: Share) -> Iterator
             raise ModelError(str(row["refused"]))
         if row["number"] not in over:
             over.add(row["number"])
-            yield Done(row["lines"], row["rows"], row["errors"])
+            yield Done(row["lines"], row["rows"], row["errors"], row["gone"])
 
 
 class _Reader:
@@ -127,8 +127,7 @@ class _Actor:
                 done = self._worker.finish(self._worker.begin(pickle.loads(row["lines"])))
             except RopeLimeError as error:
                 refused = str(error)
-        found = {"lines": done.lines, "rows": done.rows, "errors": done.errors}
-        return {"number": row["number"], "refused": refused, **found}
+        return {"number": row["number"], "refused": refused, **asdict(done)}
 
 
 @contextmanager

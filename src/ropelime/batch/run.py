@@ -9,7 +9,7 @@ from pathlib import Path
 from ropelime.batch.lines import TOGETHER, Plan, fingerprint, plan
 from ropelime.batch.store import Output
 from ropelime.batch.work import Done, Settings
-from ropelime.errors import InputError
+from ropelime.errors import InputError, ModelError
 from ropelime.progress import Callback
 
 Engine = Callable[[Plan, Settings, Callable[[Done], None]], None]
@@ -66,6 +66,8 @@ def run(
             done += rows.rows
             if progress:
                 progress(done, todo.total)
+            if rows.gone:
+                raise ModelError(rows.gone)
 
         if progress:
             progress(done, todo.total)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ class Output:
             settings: What the rows depend on; a file with other settings is refused.
             retry_errors: Take out the rows that hold an error, so that their lines are tried again.
         """
+        path = path.resolve() if path.exists() else path  # a link stays one
         self._lock = _locked(path)
         self.done: set[int] = set()  # digests of the ids that have a row
         self.errors = 0  # rows that hold an error
@@ -35,6 +38,8 @@ class Output:
             size = 0
             for number, (row, size) in enumerate(self._journal.scan()):  # noqa: B007
                 if number:
+                    if not {"id", "error"} <= row.keys():
+                        raise InputError(f"Line {number + 1} of {path} is no row of a batch. Mend it.")
                     self.done.add(digest(row["id"]))
                     self.errors += row["error"] is not None
             self._journal.cut(size)
@@ -59,18 +64,26 @@ class Output:
 
     def _leave_out_errors(self, path: Path) -> None:
         """Put a copy without the rows that hold an error in its place, whole or not at all."""
-        new = path.with_name(f"{path.name}.part")
         try:
-            with new.open("wb") as file:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written anew: {error.strerror}.") from None
+        new = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
                 for row, _ in self._journal.scan():
                     if row.get("error") is None:
                         file.write(dump(row))
                 file.flush()
                 os.fsync(file.fileno())
+            shutil.copymode(path, new)  # mkstemp makes private files
             lock = _locked(new)
             os.replace(new, path)
-        except OSError as error:
-            raise InputError(f"{new} cannot be written: {error.strerror}.") from None
+        except BaseException as error:
+            new.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise InputError(f"{path} cannot be written anew: {error.strerror}.") from None
+            raise
         os.close(self._lock)
         self._lock = lock
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ from ropelime import prompt as prompts
 from ropelime import together
 from ropelime.ask import Closed, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
-from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.batch.threads import Threads
+from ropelime.errors import DeclinedError, InputError, RopeLimeError
 from ropelime.explain import read_prompt
 from ropelime.explanation import Explanation
 from ropelime.jsonl import Row, dump
@@ -100,11 +101,13 @@ class Done:
         lines: The rows as lines of JSON.
         rows: How many there are.
         errors: How many of them hold an error.
+        gone: Why no more can be done; the lines that are left have no rows.
     """
 
     lines: bytes
     rows: int
     errors: int
+    gone: str = ""
 
 
 class Worker:
@@ -119,13 +122,13 @@ class Worker:
         """
         self._settings, self._models = settings, models
         self._choices = Choices(**settings.choices)
-        self._asking = ThreadPoolExecutor(settings.concurrency) if settings.closed else None
-        self._unanswered = 0
+        self._asking = Threads(settings.concurrency) if settings.closed else None
+        self._unanswered = 0  # questions in a row
 
     def close(self) -> None:
         """Ask nothing more."""
         if self._asking:
-            self._asking.shutdown(wait=False, cancel_futures=True)
+            self._asking.close()
 
     def begin(self, lines: Sequence[Line]) -> list[Item]:
         """Make lines ready; what has to be asked is being asked from now on."""
@@ -139,7 +142,7 @@ class Worker:
 
     def finish(self, items: Sequence[Item]) -> Done:
         """Explain what was made ready."""
-        answered = [self._answered(item) for item in items]
+        answered, gone = self._all_answered(items)
         tasks = [item.task for item, _ in answered if item.task is not None]
         found = iter(together.explained(tasks, self._models, forgive=_FORGIVEN))
         rows = []
@@ -151,7 +154,7 @@ class Worker:
             else:
                 rows.append({"id": item.line.id, "error": _worded(result)})
         errors = sum(row["error"] is not None for row in rows)
-        return Done(b"".join(map(dump, rows)), len(rows), errors)
+        return Done(b"".join(map(dump, rows)), len(rows), errors, gone)
 
     def _item(self, line: Line) -> Item:
         if line.error:
@@ -177,6 +180,22 @@ class Worker:
         call = closed.call(asked, line.data.get("messages"))
         return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
 
+    def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, Said | None]], str]:
+        """The items with their answers, up to where the server was gone for good; and why it is."""
+        answered: list[tuple[Item, Said | None]] = []
+        there = 0  # items up to the last that was answered
+        for item in items:
+            answered.append(self._answered(item))
+            if self._unanswered >= _GIVE_UP:
+                return answered[:there], (
+                    f"The last {_GIVE_UP} questions were not answered, the last one because: "
+                    f"{answered[-1][0].error} The same command goes on with the lines that have no row "
+                    "yet, and with --retry-errors with those whose row is an error too."
+                )
+            if not self._unanswered:
+                there = len(answered)
+        return answered, ""
+
     def _answered(self, item: Item) -> tuple[Item, Said | None]:
         """The item with the answer that it waited for."""
         if item.said is None or item.task is None:
@@ -184,12 +203,7 @@ class Worker:
         try:
             said = item.said.result()
         except _FORGIVEN as error:
-            self._unanswered += 1
-            if self._unanswered >= _GIVE_UP:
-                raise ModelError(
-                    f"The last {_GIVE_UP} questions were not answered, the last one because: {error} "
-                    "Their lines have no rows yet; the same command goes on with them."
-                ) from None
+            self._unanswered = 0 if isinstance(error, DeclinedError) else self._unanswered + 1
             return Item(item.line, error=error), None
         self._unanswered = 0
         task = together.Task(item.task.prompt, said.text, item.task.choices, item.task.also)

@@ -22,6 +22,10 @@ from ropelime.views.junit import Case, junit
 _INPUT = (
     "prompt", "context", "question", "messages", "output", "response", "request", "features"
 )  # fmt: skip
+# What can be wrong with one line; the others are checked all the same.
+_WRONG = (
+    RopeLimeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+)  # fmt: skip
 _KEYS = ("id", "expect", "explanation", *_INPUT)
 _EPILOG = """\
 Each line of FILE is a JSON object: an input of explain (prompt, context with question, or messages,
@@ -36,7 +40,9 @@ file) or a text in it. The answer rests on it when its features together support
 than 1.5 times their fair share (what they would have if all features were alike), or half way from it
 to everything, where that is less. "factor" puts another number in the place of 1.5; "at_least"
 (rests_on) and "at_most" (not_rests_on) put a share in the place of the rule; "of" names the part of the
-answer that it is about. An answer that no masked prompt moved by 0.1 nats a token rests on nothing.
+answer that it is about. With the default target what features do to the question counts as well,
+whatever part is named; --target shift is about the answer alone. An answer that no masked prompt moved
+by 0.1 nats a token rests on nothing.
 
 exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest still is)
 
@@ -133,8 +139,8 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
             start = time.perf_counter()
             try:
                 explanation: Explanation | None = _explanation(entry, chosen)
-            except RopeLimeError as error:
-                explanation, wrong = None, str(error)
+            except _WRONG as error:
+                explanation, wrong = None, _worded(error)
             seconds = time.perf_counter() - start
             for assertion in entry.expect:
                 case = Case(entry.line, entry.name, str(assertion), seconds=seconds)
@@ -143,11 +149,16 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
                     if explanation is None:
                         raise InputError(wrong)
                     cases.append(replace(case, verdict=checks.check(explanation, assertion)))
-                except RopeLimeError as error:
-                    cases.append(replace(case, wrong=str(error)))
+                except _WRONG as error:
+                    cases.append(replace(case, wrong=_worded(error)))
             if report:
                 report(done + 1, len(entries))
     return cases
+
+
+def _worded(error: Exception) -> str:
+    """What is wrong; an error that was not foreseen with its name."""
+    return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"
 
 
 def _explanation(entry: Entry, chosen: dict[str, Any]) -> Explanation:
@@ -168,6 +179,9 @@ def _show(cases: list[Case], options: argparse.Namespace) -> None:
     for case in cases:
         if case.verdict is None:
             note(f"ropelime: {options.file}, line {case.line}: {plain(case.wrong)}")
+        elif case.fails and options.quiet:
+            said = f"{case.what}: {case.verdict.why}"
+            note(f"ropelime: {options.file}, line {case.line} fails: {plain(said)}")
     if options.quiet:
         return
     table = Table.grid(padding=(0, 1))

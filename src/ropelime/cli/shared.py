@@ -187,7 +187,7 @@ def messages(name: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None
 
 

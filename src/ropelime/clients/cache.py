@@ -34,9 +34,9 @@ class Cache:
             if entry["format"] != _FORMAT or entry["version"] != _VERSION:
                 return None
             answer = Answer(**entry["answer"])
-            whole = isinstance(answer.text, str) and all(
-                isinstance(count, int) for count in answer.usage.values()
-            )
+            texts = (answer.text, answer.model, answer.finish_reason)
+            counts = (*answer.usage.values(), answer.retries)
+            whole = all(isinstance(t, str) for t in texts) and all(isinstance(c, int) for c in counts)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None  # not there, or damaged: it is asked for anew and written over
         return answer if whole and answer.text else None

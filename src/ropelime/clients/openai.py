@@ -20,7 +20,7 @@ from ropelime.clients.sdk import (
     sdk,
     split_at_key,
 )
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import DeclinedError, InputError
 from ropelime.prompt import spoken
 
 OnText = Callable[[str], None]
@@ -49,8 +49,11 @@ class Call:
     @property
     def content(self) -> str:
         """All of it as one text, the same for the same call."""
-        asked = [self.base_url, self.model, list(self.messages), dict(self.sampling)]
-        return json.dumps(asked, ensure_ascii=False, sort_keys=True)
+        # The order of arguments is of no matter, that of what they hold is: a model that answers by a
+        # schema goes through it from the first property to the last.
+        messages = [dict(sorted(message.items())) for message in self.messages]
+        asked = [self.base_url, self.model, messages, dict(sorted(self.sampling.items()))]
+        return json.dumps(asked, ensure_ascii=False, allow_nan=False)
 
     @property
     def digest(self) -> str:
@@ -172,7 +175,7 @@ def complete(
         with guard():
             said = taken.said()
     if not said.strip():
-        raise ModelError(
+        raise DeclinedError(
             f"{call.model} at {call.base_url} gave an empty answer (it ended with {taken.finish!r}). "
             "There is nothing to explain."
         )
@@ -196,7 +199,8 @@ class _Whole:
         choice = choice_of(completion)
         self.model, self.finish, self.usage = completion.model, choice.finish_reason, completion.usage
         message = choice.message.model_dump(exclude_none=True)
-        self.text = spoken({"content": "", **message}, "The answer")
+        content = message.get("content") or message.get("refusal") or ""
+        self.text = spoken({**message, "content": content}, "The answer")
         yield self.text
 
     def said(self) -> str:
@@ -227,7 +231,11 @@ class _Streamed(_Whole):
 
     def _call(self, parts: Sequence[Any]) -> None:
         for part in parts:
-            call = self._calls.setdefault(part.index, {"name": "", "arguments": ""})
+            index = part.index
+            if index is None:  # some servers leave it out: a call with a name is another one
+                named = bool(getattr(part.function, "name", None))
+                index = max(self._calls, default=-1) + (named or not self._calls)
+            call = self._calls.setdefault(index, {"name": "", "arguments": ""})
             for name in call:
                 call[name] += getattr(part.function, name, None) or ""
 

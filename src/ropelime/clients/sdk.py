@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import DeclinedError, InputError, ModelError
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
@@ -19,6 +19,7 @@ _CONNECT = 5.0  # seconds: a server that is not there is told soon, however long
 _SHORTEST = 8  # characters of a key: what local servers are given for one ("none") is no secret
 _LONGEST = 300  # characters of a server's own words in an error
 _KEYS = re.compile(r"\bsk-[\w*.…-]{6,}")  # how keys look, also with their middle starred out
+_OF_ALL = (401, 403, 404, 408, 429)  # refusals that are not about the question
 _AWAY = ("ConnectError", "ConnectTimeout")  # of httpx: nobody has answered at all
 
 
@@ -33,7 +34,14 @@ def sdk() -> Any:
 
 def key_of(given: str | None, variable: str = KEY) -> str | None:
     """The key to send: the one given, or that of the environment; None if there is none."""
-    return (given or os.environ.get(variable) or "").strip() or None
+    key = (given or os.environ.get(variable) or "").strip()
+    if not (key.isascii() and key.isprintable()):  # it could not be sent, and errors would show it
+        where = "api_key" if given else variable
+        raise InputError(
+            f"{where} holds a line break or another character that no key has. It may be two keys, or "
+            "a file with more in it than the key; give the key alone."
+        )
+    return key or None
 
 
 def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
@@ -105,8 +113,10 @@ class Server:
         try:
             yield
         except Exception as error:
-            told = hidden(self._wrong(error, model, came(), change), self.key)
-            raise ModelError(_KEYS.sub("[key]", told)) from None
+            told = self._masked(self._wrong(error, model, came(), change))
+            status = getattr(error, "status_code", None)
+            declined = isinstance(status, int) and 400 <= status < 500 and status not in _OF_ALL
+            raise (DeclinedError if declined else ModelError)(told) from None
 
     def _wrong(self, error: Exception, model: str, came: int, change: str) -> str:
         """What happened, in plain words."""
@@ -114,7 +124,12 @@ class Server:
         if came:
             return (
                 f"The answer of {model} at {server} broke off after {came} characters "
-                f"({_words(error)}). Nothing of it was kept; ask again."
+                f"({self._words(error)}). Nothing of it was kept; ask again."
+            )
+        if isinstance(error, TypeError) and "keyword argument" in str(error):
+            return (
+                f"The SDK does not take this call, and nothing was sent: {self._words(error)}. What "
+                "only this server knows goes into extra_body (--sampling 'extra_body={...}')."
             )
         tries = _tries(error)
         if isinstance(error, openai.APITimeoutError) and not away(error):
@@ -123,12 +138,12 @@ class Server:
                 f"({self.set_timeout}), or ask again later."
             )
         if isinstance(error, openai.APIConnectionError):
-            why = _words(error.__cause__ or error)
+            why = self._words(error.__cause__ or error)
             return f"{server} cannot be reached{tries}: {why}. Check {self.set_url} and the network."
         status = getattr(error, "status_code", None)
         if not isinstance(status, int) or isinstance(error, openai.APIResponseValidationError):
             return (
-                f"{server} gave something that is no {self.gives} ({_words(error)}). Check "
+                f"{server} gave something that is no {self.gives} ({self._words(error)}). Check "
                 f"{self.set_url}, which often ends in /v1."
             )
         if status == 401:  # servers repeat the key in what they say here
@@ -139,7 +154,19 @@ class Server:
             429: "Too many requests, or the credit is used up: ask again later.",
         }
         todo = cure.get(status, "Ask again later." if status >= 500 else change)
-        return f"{server} answered {status}{tries}: {_words(error)}. {todo}"
+        return f"{server} answered {status}{tries}: {self._words(error)}. {todo}"
+
+    def _words(self, error: BaseException) -> str:
+        """One line of what an error or a server says."""
+        body = getattr(error, "body", None)
+        said = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
+        text = said if isinstance(said, str) and said else str(error)
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(".")
+        text = self._masked(text) or type(error).__name__  # before it is cut, or half a key is left
+        return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+    def _masked(self, text: str) -> str:
+        return _KEYS.sub("[key]", hidden(text, self.key))
 
 
 def away(error: BaseException) -> bool:
@@ -161,16 +188,6 @@ def _tries(error: Exception) -> str:
     headers = getattr(getattr(error, "request", None), "headers", {})
     again = str(headers.get("x-stainless-retry-count", "0"))
     return f" ({int(again) + 1} tries)" if again.isdecimal() and int(again) else ""
-
-
-def _words(error: BaseException) -> str:
-    """One line of what an error or a server says."""
-    body = getattr(error, "body", None)
-    said = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
-    text = said if isinstance(said, str) and said else str(error)
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(".")
-    text = text or type(error).__name__
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def hidden(text: str, key: str | None) -> str:

@@ -165,7 +165,10 @@ def _same_origin(headers: Headers) -> bool:
     origins = headers.getlist("origin")
     if not origins:  # browsers send it with whatever can change something
         return True
-    parts = urlsplit(origins[0]) if len(origins) == 1 else None
+    try:
+        parts = urlsplit(origins[0]) if len(origins) == 1 else None
+    except ValueError:
+        return False
     return parts is not None and parts.scheme in ("http", "https") and parts.netloc == headers["host"]
 
 
