@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,32 @@ def test_contrast_is_the_difference_of_both_on_the_same_masks(tiny: Make) -> Non
     ours, other = one(ANSWER, target="nll"), one(OTHER, target="nll")
     assert np.allclose(both.weights, ours.weights - other.weights, atol=1e-4)
     assert both.cost.tokens < ours.cost.tokens + other.cost.tokens, "the prompt is run once"
+
+
+def test_parts_of_a_contrast_add_up_to_it(tiny: Make) -> None:
+    e = explain(
+        context=CONTEXT, question=QUESTION, output=ANSWER, instead_of=OTHER, readings="exact",
+        sampler="leave-one-out", kernel="uniform", regressor="wls", surrogate=tiny("llama"),
+        progress=False,
+    )  # fmt: skip
+    cut = ANSWER.index(" was")
+    parts = [e.for_output(0, cut), e.for_output(cut, len(ANSWER))]
+    assert np.allclose(sum(part.weights for part in parts), e.weights)
+    for part in parts:
+        start, end = e.tokens_in(*part.span)
+        assert np.allclose(part.weights, e.token_weights[:, start:end].sum(1))
+
+
+def test_a_token_of_one_tokenizer_counts_once_among_those_of_another() -> None:
+    e = toy(surrogate=FunctionSurrogate(additive(), name="a"), output="yes")
+    spans = ((0, 1), (0, 1), (0, 1), (1, 1), (1, 3))  # three bytes of one character, and nothing
+    rng = np.random.default_rng(0)
+    many = replace(e, output_spans=spans, token_weights=rng.normal(size=(len(e.features), len(spans))))
+    few = replace(e, output_spans=((0, 1), (1, 1), (1, 3)), token_weights=many.token_weights[:, :3])
+    total = np.abs(e.weights).sum()
+    for members in ((many, few), (few, many)):
+        mean = sum(member.token_weights.sum(1) for member in members) / 2 / total
+        assert np.allclose(combine(members).token_weights.sum(1), mean)
 
 
 def test_contrast_wants_another_answer() -> None:

@@ -129,6 +129,9 @@ def test_the_same_seed_reads_the_same(budget: Any) -> None:
         {"sampler": "bernoulli"},
         {"sampler": "singles-first"},
         {"sampler": "leave-one-out"},
+        {"sampler": "one-at-a-time"},
+        {"sampler": "mixed"},
+        {"sampler": "exhaustive"},
         {"sampler": "sparse-k:2:M"},
         {"sampler": None, "preset": "faithful", "readings": "exact"},
     ],
@@ -139,11 +142,10 @@ def test_extending_is_one_longer_run(options: dict[str, Any]) -> None:
     longer = short.extend(5, surrogate=surrogate, progress=False)
     whole = toy(surrogate=surrogate, budget=9, **options)
     assert {m.tobytes() for m in longer.passes.masks} >= {m.tobytes() for m in short.passes.masks}
-    if options["sampler"] not in ("leave-one-out", "sparse-k:2:M"):  # which draw another part of all
-        read = [{m.tobytes() for m in e.passes.masks} for e in (longer, whole)]
-        assert read[0] == read[1]
-        assert np.allclose(longer.weights, whole.weights)
-        assert longer.cost.passes == whole.cost.passes
+    read = [{m.tobytes() for m in e.passes.masks} for e in (longer, whole)]
+    assert read[0] == read[1]
+    assert np.allclose(longer.weights, whole.weights)
+    assert longer.cost.passes == whole.cost.passes
     assert sum(longer.config["masks"].values()) == len(longer.passes.masks) - 2
     assert longer.config["preset"] == short.config["preset"]
 

@@ -15,6 +15,7 @@ from ropelime.certainty import LEVEL, certainty
 from ropelime.kernels import Uniform
 from ropelime.passes import Floats, Masks, Passes
 from ropelime.regression import WLS, BayesRidge, Regressor
+from ropelime.samplers import resolve_sampler
 from toy import readings
 
 
@@ -37,6 +38,42 @@ def test_intervals_hold_as_often_as_they_say(regressor: Regressor, n: int, rows:
         half = certainty(masks, targets, np.ones(rows), found).half
         held.append(np.abs(found - coef) <= half)
     assert np.mean(held) == pytest.approx(LEVEL, abs=0.05)
+
+
+@pytest.mark.parametrize("kernel", ["uniform", "hamming", "cosine", "cosine:0.1"])
+@pytest.mark.parametrize(("n", "sampler", "count"), [(8, "hadamard", 64), (10, "mixed", None)])
+def test_they_hold_as_often_under_any_kernel(
+    n: int, sampler: str, count: int | None, kernel: str
+) -> None:
+    recipe, held = Recipe.of("nll", kernel, "wls"), []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        coef = rng.normal(size=n)
+        drawn = resolve_sampler(sampler).sample(n, budget=count, rng=rng).masks
+        masks = np.concatenate([np.ones((1, n), bool), drawn])
+        said = masks @ coef + 0.5 * rng.normal(size=len(masks)) - 3.0
+        found = attribute(readings(masks, said[:, None]), recipe)
+        held.append(np.abs(found.weights - coef) <= found.half)
+    # Where a narrow kernel leaves as many readings as unknowns, they are wider than they need be.
+    most = 1.0 if sampler == "mixed" else LEVEL + 0.06
+    assert LEVEL - 0.04 <= np.mean(held) <= most
+
+
+@pytest.mark.parametrize("kernel", ["uniform", "hamming", "cosine:0.1"])
+def test_readings_are_foretold_as_they_were_read_whatever_they_weigh(kernel: str) -> None:
+    rng, n = np.random.default_rng(0), 6
+    masks = np.concatenate([np.ones((1, n), bool), rng.random((40, n)) < 0.5])
+    said = masks @ rng.normal(size=n) + rng.normal(size=len(masks)) - 3.0
+    passes, recipe = readings(masks, said[:, None]), Recipe.of("nll", kernel, "wls")
+    weights, drop = recipe.kernel.weigh(passes), said[0] - said
+    x = np.column_stack([np.ones(len(masks)), masks])
+    foretold = []
+    for row in range(len(masks)):
+        root = np.sqrt(np.delete(weights, row))[:, None]
+        rest = np.delete(x, row, 0), np.delete(drop, row)[:, None]
+        foretold.append(x[row] @ np.linalg.lstsq(root * rest[0], root * rest[1], rcond=None)[0])
+    expected = spearmanr(drop, np.ravel(foretold)).statistic
+    assert attribute(passes, recipe).foretold == pytest.approx(expected, abs=0.02)
 
 
 def test_four_times_the_readings_halve_the_interval() -> None:

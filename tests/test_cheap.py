@@ -138,6 +138,14 @@ def test_the_cost_is_one_prompt_and_the_tails() -> None:
     assert read.scored == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
 
 
+def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
+    s = scorer("llama")
+    some = masks(len(s.features))
+    whole = s.cost(some, cheap=True)
+    assert np.array_equal(s.cost(some[1:], cheap=True), whole[1:])
+    assert whole[0] > 2 * whole[1:].max()
+
+
 def test_models_that_cannot_look_back_so_far_refuse() -> None:
     reader = scorer("mistral-window")
     with pytest.raises(ModelError, match="readings='exact'"):

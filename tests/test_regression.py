@@ -191,6 +191,14 @@ def test_bayes_ridge_with_more_features_than_readings() -> None:
     assert np.isfinite(fit.coef).all()
 
 
+def test_lasso_cv_leaves_out_what_weighs_nothing() -> None:
+    masks = np.random.default_rng(0).random((24, 3)) < 0.5
+    targets, weights = masks @ np.array([1.0, 0.0, -2.0]), np.where(np.arange(24) < 12, 1.0, 0.0)
+    for kept in (12, 4):  # of which so many can be cut into folds, or not
+        found = LassoCV().fit(masks, targets, weights * (np.arange(24) < kept))
+        assert np.isfinite(found.coef).all()
+
+
 def test_lasso_cv_refuses_too_few_readings() -> None:
     masks, targets, weights = problem(9, 1)
     with pytest.raises(InputError, match=r"at least 10 readings, not 9.*Raise the budget"):

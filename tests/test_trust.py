@@ -28,6 +28,14 @@ def trust(share: float, *, foretold: float = math.nan, drop: float = 0.0, many: 
     return judge(readings(masks, said), fitted)
 
 
+def test_a_first_part_that_speaks_against_the_answer_is_no_evidence_for_it() -> None:
+    e = toy(sampler="leave-one-out", output="yes", surrogate=additive([-5.0, 0.5, 0.2, 0.1, 0.1]))
+    assert e.weights[0] == e.weights.min() < 0
+    assert e.trust is not None
+    assert "the first part speaks against the answer" in e.trust.text
+    assert e.trust.value > 0.9
+
+
 @pytest.mark.parametrize(
     ("share", "value", "words"),
     [

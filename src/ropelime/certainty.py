@@ -18,6 +18,7 @@ _OWN_PART, _MEDIANS = 0.5, 2.0
 # A weight from cheap readings differs from that of exact ones by about so many times the root mean
 # square of all weights. Where few exact ones lean on them, so many standard deviations cover 90 %.
 _DOUBT, _LEANING = 0.5, 2.0
+_OWN = 1e-9  # of its own value a reading leaves less than this to the others
 _RIDGE = 1e-3  # of the mean variance of a column, so that features that always go together have a width
 
 
@@ -91,11 +92,31 @@ def _spread(
     inverse = np.linalg.inv(gram + (known + 1e-12) * np.eye(n))
     seen = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # leverage, with the intercept's
     freedom = max(1.0, count - 1 - float(np.sum(gram * inverse)))  # the trace of their product
-    noise = float(left @ left) / freedom
+    root = np.sqrt(weights)
+    foretold = _ranks(y / root, (y - left / np.maximum(1 - seen, 0.05)) / root)
+    if doubt:
+        noise = float(left @ left) / freedom
+        return Certainty(_LEANING * np.sqrt(noise * np.diag(inverse).clip(0)), foretold)
+    # A kernel's weights say which readings matter and not how exact they are: all are taken to be
+    # equally noisy, and what the weights make of that noise goes through the whole fit.
+    even = weights / weights.mean()
+    spread = inverse @ ((x * even[:, None]).T @ x + known * np.eye(n)) @ inverse * weights.mean()
+    # What is left over is judged by the fit without the ridge: where single readings decide their own
+    # value nearly by themselves, that leaves less than the ridge would.
+    sharp = np.linalg.inv(gram + 1e-10 * float(np.trace(gram)) / n * np.eye(n))
+    own = np.sum(x @ sharp * x, axis=1) + weights / weights.sum()
+    even = np.where(1 - own > _OWN, even, 0.0)
+    expected = float(even @ (1 - own))  # of the squares left over, for a noise of one
+    if expected > 0:
+        noise = float(left[even > 0] @ left[even > 0]) / weights.mean() / expected
+        product = sharp @ ((x * even[:, None]).T @ x)
+        one = x.T @ (even * root) / np.sqrt(weights.sum())
+        alike = float(even**2 @ (1 - 2 * own) + np.sum(product * product.T) + 2 * one @ sharp @ one)
+        alike += float(even @ weights / weights.sum()) ** 2
+        freedom = max(1.0, expected**2 / alike) if alike > 0 else freedom
     # Student's quantile and not the normal one: often few readings are left over to judge by.
-    width = _LEANING if doubt else float(stdtrit(freedom, (1 + LEVEL) / 2))
-    half = width * np.sqrt(noise * np.diag(inverse).clip(0))
-    return Certainty(half, _ranks(y, y - left / np.maximum(1 - seen, 0.05)))
+    width = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    return Certainty(width * np.sqrt(noise * np.diag(spread).clip(0)), foretold)
 
 
 def _ranks(values: Floats, foretold: Floats) -> float:

@@ -13,6 +13,7 @@ _SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have sa
 _INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
 _POOR_FIT = 0.3
 _FEW = 5.0
+_EXACT = 1 - 1e-6  # R²: what is left over is rounding
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Diagnostics:
         effective_samples: Effective number of readings under the kernel's weights.
         logprob_full: Log-probability of the output with all features, nats per token.
         logprob_none: The same with none of them.
-        masks_asked: Distinct masks that the sampler was to draw.
-        masks_got: Distinct masks that it drew.
+        masks_asked: Masks that the sampler was to draw.
+        masks_got: Masks that it drew; one that was read cheaply and exactly counts twice.
         notes: What was done differently from what was asked, and why.
         warnings: When not to trust it, in plain words.
     """
@@ -56,13 +57,13 @@ def diagnose(passes: Passes, fitted: Attribution, *, asked: int, notes: tuple[st
         logprob_none=float(passes.logprob[1].mean()),
         masks_asked=asked,
         masks_got=len(passes.masks) - 2,
-        notes=tuple(dict.fromkeys((*notes, *_notes(passes)))),
+        notes=tuple(dict.fromkeys((*notes, *_notes(passes, fitted)))),
         warnings=tuple(_warnings(passes, fitted)),
     )
 
 
-def _notes(passes: Passes) -> tuple[str, ...]:
-    if len(passes.masks) - 1 != passes.masks.shape[1] + 1:
+def _notes(passes: Passes, fitted: Attribution) -> tuple[str, ...]:
+    if len(passes.masks) - 1 != passes.masks.shape[1] + 1 or fitted.r2 < _EXACT:
         return ()
     return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
 
@@ -91,8 +92,8 @@ def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
         found.append("Every weight is zero: nothing could be told apart, and all shares are equal.")
     if rows <= features:
         found.append(
-            f"{rows} readings for {features} features leave the fit undetermined; the smallest "
-            "solution was taken. Raise the budget for a firmer one."
+            f"{rows} readings for {features} features leave the fit undetermined; of all "
+            "weights that fit, small ones were taken. Raise the budget for firmer ones."
         )
     elif fitted.r2 < _POOR_FIT:
         found.append(

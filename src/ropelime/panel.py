@@ -12,6 +12,7 @@ from ropelime.certainty import LEVEL
 from ropelime.errors import InputError
 from ropelime.explanation import Cost, Explanation
 from ropelime.passes import Floats
+from ropelime.prompt import Span
 from ropelime.trust import Trust
 
 _UNIT = "share of all weights"
@@ -104,14 +105,18 @@ def _by_token(members: Sequence[Explanation], totals: Sequence[float]) -> Floats
     first = members[0]
     total = first.token_weights / totals[0]
     for member, of in zip(members[1:], totals[1:], strict=True):
-        into = np.array(
-            [
-                [max(0, min(b, d) - max(a, c)) / max(1, d - c) for a, b in first.output_spans]
-                for c, d in member.output_spans
-            ]
-        )
+        into = np.array([_shares(span, first.output_spans) for span in member.output_spans])
         total = total + member.token_weights / of @ into
     return np.asarray(total / len(members))
+
+
+def _shares(span: Span, over: Sequence[Span]) -> Floats:
+    """How a token is spread over those of another tokenizer, of which several may be one character."""
+    start, end = span
+    shared = np.array([max(0, min(b, end) - max(a, start)) for a, b in over], dtype=float)
+    if not shared.any():  # it stands for nothing that can be seen: it goes to the nearest
+        shared[int(np.argmin([abs(a - start) for a, _ in over]))] = 1.0
+    return np.asarray(shared / shared.sum())
 
 
 def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> Trust:

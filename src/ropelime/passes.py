@@ -82,9 +82,14 @@ class Passes:
         return self.select(np.delete(np.arange(len(self.masks)), 1))
 
     def columns(self, start: int, end: int) -> Passes:
-        """The same readings for the output tokens ``start`` to ``end`` only."""
+        """The same readings for the output tokens ``start`` to ``end`` only.
+
+        Of another answer, whose tokens stand beside none of these, they get their part.
+        """
+        part = (end - start) / self.logprob.shape[1]
         return replace(
             self,
+            instead=None if self.instead is None else self.instead * part,
             logprob=self.logprob[:, start:end],
             kl=None if self.kl is None else self.kl[:, start:end],
         )

@@ -15,7 +15,7 @@ from ropelime.passes import Ints, Masks, Passes
 from ropelime.regression import check_readings
 from ropelime.samplers import Sample, Sampler, resolve_sampler
 
-_FIRST_ROUND = 16  # masks that are read to learn how long one takes, where seconds are limited
+_FIRST_ROUND = 4  # masks that are read to learn how long one takes, where seconds are limited
 _MARGIN = 0.9  # of the time that is left is planned for: the last readings take as long as they take
 # Evidence goes on where the answer needs the features (nats), but no single one of them: all single
 # drops together are less than this part of what is lost without any.
@@ -184,7 +184,12 @@ class Plan:
         exact = "exact" in counts or hasattr(self.recipe.regressor, "fit_mixed")
         kind = _kind(not exact)
         read = passes.masks[passes.exact] if exact else passes.masks
-        drawn = self.draw(n, max(counts.get(kind, 0), len(read)) + more)
+        want = counts.get(kind, 0) + more
+        drawn = self.draw(n, want)
+        # Some may have been read already, beside those that were drawn to be read like this.
+        while (short := more - len(_unread(drawn.masks, read))) > 0 and len(drawn.masks) >= want:
+            want += short
+            drawn = self.draw(n, want)
         fresh = _unread(drawn.masks, read)[:more]
         if not len(fresh):
             raise InputError(f"There are no more masks to read. {drawn.note}".rstrip())
@@ -236,6 +241,8 @@ class Plan:
             passes = yield Order(masks[done : done + fitting], self.cheap)
             done += fitting
         note = "" if done == len(masks) else f"There was time for {done} of {len(masks)} masks."
+        if passes.seconds > self.budget.seconds:
+            note = f"{note} Reading them took {passes.seconds:.1f} s, more than was allowed.".lstrip()
         counts = {_kind(self.cheap): done}
         return Outcome(len(masks), counts, (everything.note, note))
 

@@ -203,12 +203,13 @@ class LassoCV:
 
         chosen = targets if targets.ndim == 1 else targets.mean(1)
         check_readings(self, len(masks))
-        if np.ptp(chosen) == 0:  # nothing to choose by: every penalty gives zero
-            return Lasso().fit(masks, targets, weights)
+        counts = weights > 0  # a fold in which nothing counts cannot be judged by
+        if counts.sum() < self.least_readings or np.ptp(chosen[counts]) == 0:
+            return Lasso().fit(masks, targets, weights)  # nothing to choose by
         scaled = chosen / _scale(chosen, weights)
         folds = KFold(self.folds, shuffle=True, random_state=0)  # samplers draw in an order
         solver = Solver(cv=folds, max_iter=20_000)
-        solver.fit(masks.astype(float), scaled, sample_weight=weights)
+        solver.fit(masks[counts].astype(float), scaled[counts], sample_weight=weights[counts])
         return Lasso(max(float(solver.alpha_), 1e-12)).fit(masks, targets, weights)
 
 

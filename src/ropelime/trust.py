@@ -51,7 +51,8 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
         return Trust(_BLIND, "Nothing that was removed moved the answer: the ranking means nothing.")
     singles = bool((passes.masks.sum(1) >= n - 1).all())
     value = estimate(indicators(passes, fitted), singles=singles)
-    first = "the first part is evidence for the answer"
+    against = float(fitted.weights[int(np.argmax(fitted.scores))]) < 0
+    first = f"the first part {'speaks against' if against else 'is evidence for'} the answer"
     whole = "the weights foretell what removing parts does"
     return Trust(value, _words(value, first if singles else whole))
 
@@ -78,14 +79,16 @@ def indicators(passes: Passes, fitted: Attribution) -> dict[str, float]:
 
     Returns:
         ``share``: logarithm of the largest share. ``drop``: how much less likely the answer is without
-        that feature, from -1 to 1. ``foretold``: how well left-out readings are foretold; 0 where that
-        could not be tried. ``surprise``: mean log-probability of the answer's tokens. ``width``: mean
-        width of the intervals against the largest weight. ``agreement``: rank correlation of exact and
-        cheap readings of the same masks; 0 where there are none.
+        that feature, from -1 to 1; how much more, where the feature speaks against it. ``foretold``:
+        how well left-out readings are foretold; 0 where that could not be tried. ``surprise``: mean
+        log-probability of the answer's tokens. ``width``: mean width of the intervals against the
+        largest weight. ``agreement``: rank correlation of exact and cheap readings of the same masks; 0
+        where there are none.
     """
     top = int(np.argmax(fitted.scores))
     without = ~passes.masks[:, top]
-    lost = passes.logprob[0].sum() - passes.logprob[without].sum(1)
+    said = passes.logprob.sum(1) - (0.0 if passes.instead is None else passes.instead.sum(1))
+    lost = (said[0] - said[without]) * (-1 if fitted.weights[top] < 0 else 1)
     largest = float(np.abs(fitted.weights).max())
     return {
         "share": math.log(max(float(fitted.scores[top]), 1e-9)),

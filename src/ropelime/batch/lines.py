@@ -172,8 +172,18 @@ def _line(number: int, raw: bytes) -> Line:
         if given is not None:
             _check(given, name)
     except InputError as error:
-        return Line(name, {}, str(error))
+        return Line(_own_name(raw, name), {}, str(error))
     return Line(name if given is None else given, data)
+
+
+def _own_name(raw: bytes, name: str) -> str | int:
+    """The id of a line that is refused, if it has a good one."""
+    try:
+        given: str | int = json.loads(raw)["id"]
+        _check(given, name)
+    except (ValueError, RecursionError, TypeError, LookupError):
+        return name
+    return given
 
 
 def _check(given: Any, name: str) -> None:

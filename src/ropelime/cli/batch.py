@@ -32,7 +32,8 @@ the output), an "id" if its name shall not be "line 7", and options of its own i
 
 The first line of OUT says how it was made; then there is a row for each line, in any order. A line that
 cannot be explained has a row that says why. A run that was stopped or killed goes on where it was: give
-the same command again. IN may have grown in the meantime.
+the same command again. IN may have grown in the meantime. The exit code is 0 where some rows hold an
+error, and 1 where all do.
 
 examples:
   ropelime batch answers.jsonl why.jsonl
@@ -138,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
         fresh = summary.total - summary.before
         wrong = f"; {summary.errors} hold an error (--retry-errors)" if summary.errors else ""
         print(f"{options.output} has {summary.total} rows, {fresh} of them new{wrong}")
-    return 0
+    return 1 if summary.errors == summary.total else 0
 
 
 def _engine(options: argparse.Namespace) -> Engine:

@@ -237,6 +237,8 @@ def emit(explanation: Explanation, options: argparse.Namespace) -> None:
         return
     if options.cite:
         print(plain(str(explanation.cite())))
+        for warning in explanation.diagnostics.warnings:  # they are not in what is cited
+            note(f"! {plain(warning)}")
     else:
         show(explanation, top=options.top)
     for path in filter(None, (options.json, options.html, options.svg)):

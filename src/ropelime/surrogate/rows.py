@@ -236,9 +236,10 @@ class Rows(SequenceOf[Row]):
         sequences, cheap = self._sequences, self._cheap
         length, outputs = len(sequences.ids), len(sequences.output_ids)
         tokens = np.where(cheap, length - sequences.tail + outputs, self._lengths)
-        tokens[0] += length * cheap[0]  # which the others look back at
         exact = ~cheap
-        exact[0] = True  # with nothing removed both ways are the same
+        if self._masks[0].all():
+            tokens[0] += length * cheap[0]  # which the others look back at
+            exact[0] = True  # with nothing removed both ways are the same
         return tokens, exact
 
     @cached_property

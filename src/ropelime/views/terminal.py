@@ -155,8 +155,10 @@ def _bar(length: float) -> str:
 def _summary(explanation: Explanation) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
+    models = explanation.config.get("surrogates") or [explanation.config["surrogate"]]
+    names = " and ".join(str(model.get("name", "a surrogate")) for model in models)
     return (
-        f"{explanation.config['surrogate']['name']} read {cost.passes} masked prompts, "
+        f"{names} read {cost.passes} masked prompts, "
         f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats a token with the "
         f"features, {d.logprob_none:.2f} without · R² {d.r2:.2f}"
     )
