@@ -283,6 +283,17 @@ def test_surrogates_that_agree_and_that_do_not() -> None:
     assert apart.config["agreement"] == pytest.approx(-1)
 
 
+def test_the_warnings_of_every_surrogate_are_told() -> None:
+    models = [
+        FunctionSurrogate(additive(base=base), name=name) for base, name in ((-3, "a"), (-99, "b"))
+    ]
+    e = toy(surrogate=models)
+    assert any(
+        w.startswith("b: The surrogate finds this output very unlikely") for w in e.diagnostics.warnings
+    )
+    assert not any(w.startswith("a: ") for w in e.diagnostics.warnings)
+
+
 def test_surrogates_are_not_charged_for_each_other() -> None:
     def slow(masks: Masks) -> Floats:
         time.sleep(0.05)

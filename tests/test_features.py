@@ -97,7 +97,7 @@ def test_wrong_spans(spans: Any, message: str) -> None:
     ("features", "message"),
     [
         ("sentense", "Did you mean 'sentence'. Known: document, message, paragraph"),
-        ("sentence", "1 feature and .* finer granularity"),
+        ("sentence", "1 feature and .* Cut it finer"),
         ("document", r"needs context=\[...\]; this is a prompt"),
         ("message", r"needs messages=\[...\]"),
     ],

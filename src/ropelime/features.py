@@ -81,7 +81,8 @@ def enough(features: Sequence[Feature]) -> tuple[Feature, ...]:
     if len(features) < 2:
         raise InputError(
             f"The prompt has {len(features)} feature{'s' * (len(features) != 1)} and an attribution "
-            "needs at least two to choose between. Use a finer granularity, such as features='word'."
+            "needs at least two to choose between. Cut it finer (features='word' or 'token'), or give "
+            "more of it."
         )
     return tuple(features)
 

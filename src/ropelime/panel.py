@@ -23,7 +23,8 @@ def combine(members: Sequence[Explanation]) -> Explanation:
     """One explanation out of several of the same prompt and answer, each by another surrogate.
 
     Every member's weights are taken as shares, so that one that is surer of everything does not count
-    for more, and averaged. The readings, the output tokens and the notes are the first member's.
+    for more, and averaged. The readings, the output tokens, the notes and the figures are the first
+    member's, the warnings those of all.
 
     Args:
         members: The explanations, at least two.
@@ -55,6 +56,7 @@ def combine(members: Sequence[Explanation]) -> Explanation:
             sum(m.cost.tokens for m in members),
             sum(m.cost.seconds or 0.0 for m in members),
         ),
+        diagnostics=replace(first.diagnostics, warnings=_warnings(members)),
         config={
             **first.config,
             "unit": _UNIT,
@@ -63,6 +65,15 @@ def combine(members: Sequence[Explanation]) -> Explanation:
         },
         members=tuple(members),
     )
+
+
+def _warnings(members: Sequence[Explanation]) -> tuple[str, ...]:
+    """Those of all members, each with the names of those that it is about."""
+    about: dict[str, list[str]] = {}
+    for member in members:
+        for warning in member.diagnostics.warnings:
+            about.setdefault(warning, []).append(_name(member))
+    return tuple(f"{' and '.join(names)}: {warning}" for warning, names in about.items())
 
 
 def _name(member: Explanation) -> str:

@@ -53,6 +53,12 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, method:
     return spec  # type: ignore[return-value]
 
 
+def spelled(registry: Mapping[str, type[Any]]) -> str:
+    """The names of strategies, each with its parameters in order."""
+    fields = {name: [f.name.upper() for f in dataclasses.fields(cls)] for name, cls in registry.items()}
+    return ", ".join(":".join([name, *own]) for name, own in fields.items())
+
+
 def describe(strategy: object) -> dict[str, Any]:
     """The strategy as plain data, from which :func:`resolve` builds it again."""
     name = getattr(strategy, "name", type(strategy).__name__)

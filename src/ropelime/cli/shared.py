@@ -18,6 +18,7 @@ from ropelime.progress import note
 from ropelime.records import write_text
 from ropelime.regression import REGRESSORS
 from ropelime.samplers import SAMPLERS
+from ropelime.strategies import spelled
 from ropelime.targets import TARGETS
 
 
@@ -45,7 +46,8 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         ("kernel", KERNELS),
         ("regressor", REGRESSORS),
     ):
-        group.add_argument(f"--{name}", help=f"one of {', '.join(known)}; parameters after colons")
+        shown = spelled(known)
+        group.add_argument(f"--{name}", help=f"one of {shown}; parameters may be left out")
     group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
     group.add_argument(
         "--readings", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
