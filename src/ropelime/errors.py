@@ -17,6 +17,11 @@ class DeclinedError(ModelError):
     """A server that answers has refused this one question, or had nothing to say to it."""
 
 
+def worded(error: BaseException | None) -> str:
+    """What went wrong, in words; an error that was not foreseen with its name."""
+    return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"
+
+
 def first_line(error: BaseException, most: int = 200) -> str:
     """The beginning of what another library's error says."""
     return str(error).strip().split("\n")[0][:most]

@@ -27,7 +27,7 @@ class Output:
             settings: What the rows depend on; a file with other settings is refused.
             retry_errors: Take out the rows that hold an error, so that their lines are tried again.
         """
-        path = path.resolve() if path.exists() else path  # a link stays one
+        path = path.resolve() if path.is_symlink() else path  # a link stays one
         self._lock = _locked(path)
         self.done: set[int] = set()  # digests of the ids that have a row
         self.errors = 0  # rows that hold an error

@@ -12,7 +12,7 @@ from ropelime import together
 from ropelime.ask import Closed, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.batch.threads import Threads
-from ropelime.errors import DeclinedError, InputError, RopeLimeError
+from ropelime.errors import DeclinedError, InputError, RopeLimeError, worded
 from ropelime.explain import read_prompt
 from ropelime.explanation import Explanation
 from ropelime.jsonl import Row, dump
@@ -152,7 +152,7 @@ class Worker:
                 result = said.into(result) if said else result
                 rows.append(self._row(item.line.id, result))
             else:
-                rows.append({"id": item.line.id, "error": _worded(result)})
+                rows.append({"id": item.line.id, "error": worded(result)})
         errors = sum(row["error"] is not None for row in rows)
         return Done(b"".join(map(dump, rows)), len(rows), errors, gone)
 
@@ -252,8 +252,3 @@ def short(e: Explanation, top: int | None = None) -> Row:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
-
-
-def _worded(error: Exception | None) -> str:
-    """Why there is no explanation; an error that was not foreseen with its name."""
-    return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from typing import Any
 from ropelime import checks
 from ropelime.checks import Assertion
 from ropelime.cli.shared import add_method, method, read, writable
-from ropelime.errors import InputError, RopeLimeError
+from ropelime.errors import InputError, RopeLimeError, worded
 from ropelime.explanation import Explanation
 from ropelime.jsonl import parse
 from ropelime.progress import note, reporting
@@ -140,7 +140,7 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
             try:
                 explanation: Explanation | None = _explanation(entry, chosen)
             except _WRONG as error:
-                explanation, wrong = None, _worded(error)
+                explanation, wrong = None, worded(error)
             seconds = time.perf_counter() - start
             for assertion in entry.expect:
                 case = Case(entry.line, entry.name, str(assertion), seconds=seconds)
@@ -150,15 +150,10 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
                         raise InputError(wrong)
                     cases.append(replace(case, verdict=checks.check(explanation, assertion)))
                 except _WRONG as error:
-                    cases.append(replace(case, wrong=_worded(error)))
+                    cases.append(replace(case, wrong=worded(error)))
             if report:
                 report(done + 1, len(entries))
     return cases
-
-
-def _worded(error: Exception) -> str:
-    """What is wrong; an error that was not foreseen with its name."""
-    return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"
 
 
 def _explanation(entry: Entry, chosen: dict[str, Any]) -> Explanation:
