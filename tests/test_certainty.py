@@ -193,3 +193,11 @@ def test_weights_that_mean_nothing_are_refused(weights: list[float]) -> None:
     passes = readings([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
     with pytest.raises(InputError, match="finite weights that are not negative, and not all zero"):
         attribute(passes, Recipe.of("nll", Broken(), "wls"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_few_exact_readings_leave_open_what_was_open_before_them(count: int) -> None:
+    masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.5]), 30)
+    coef, exact = np.array([2.0, -1.0, 0.5]), np.arange(30) < count
+    half = certainty(masks, targets, np.ones(30), coef, exact, leans=True).half
+    assert np.allclose(half, 2.0 * 0.5 * np.sqrt((coef**2).mean()))

@@ -18,6 +18,7 @@ _OWN_PART, _MEDIANS = 0.5, 2.0
 # A weight from cheap readings differs from that of exact ones by about so many times the root mean
 # square of all weights. Where few exact ones lean on them, so many standard deviations cover 90 %.
 _DOUBT, _LEANING = 0.5, 2.0
+_TOO_FEW = 4  # exact readings, that of the unmasked prompt among them
 _OWN = 1e-9  # of its own value a reading leaves less than this to the others
 _RIDGE = 1e-3  # of the mean variance of a column, so that features that always go together have a width
 
@@ -64,6 +65,8 @@ def certainty(
     used = weights > 0  # a reading that weighs nothing tells nothing
     if leans:
         some = used & exact
+        if some.sum() < _TOO_FEW:  # they leave nothing over: only what was known before them is known
+            return Certainty(np.full(n, _LEANING * _DOUBT * typical), float("nan"))
         return _spread(masks[some], targets[some], weights[some], coef, _DOUBT * typical)
     masks, targets, weights = masks[used], targets[used], weights[used]
     if len(masks) <= n + 2:

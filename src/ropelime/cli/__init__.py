@@ -60,4 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: that is its right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
         return 0
+    except OSError as error:
+        if error.filename is not None:  # of some file of the system's, which is not foreseen
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"ropelime: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     return int(code or 0)
