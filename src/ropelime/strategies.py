@@ -73,9 +73,15 @@ def _build(
     try:
         return cls(*arguments, **parameters)
     except TypeError as error:
-        fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        takes = ", ".join(fields) if fields else "no parameters"
-        raise InputError(f"Cannot read {kind} {spec!r}: {error}. It takes {takes}.") from None
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        takes = ", ".join(f.name for f in fields) if fields else "no parameters"
+        words = [
+            f"{f.name} is a number, not {given!r}"
+            for f, given in zip(fields, arguments, strict=False)
+            if isinstance(given, str) and isinstance(f.default, (int, float))
+        ]
+        why = ", ".join(words) or error
+        raise InputError(f"Cannot read {kind} {spec!r}: {why}. It takes {takes}.") from None
 
 
 def _literal(text: str) -> Any:
