@@ -17,6 +17,10 @@ class DeclinedError(ModelError):
     """A server that answers has refused this one question, or had nothing to say to it."""
 
 
+# What can be wrong with one input of many. Anything else (a device that is lost, a disk) ends them all.
+FORGIVEN = (RopeLimeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+
+
 def worded(error: BaseException | None) -> str:
     """What went wrong, in words; an error that was not foreseen with its name."""
     return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"

@@ -71,10 +71,7 @@ def found(wanted: Candidates, passes: Passes) -> tuple[Interaction, ...]:
         wanted: The masks.
         passes: Their readings, the unmasked prompt first.
     """
-    said = passes.logprob.sum(1)
-    if passes.instead is not None:
-        said = said - passes.instead.sum(1)
-    drop = said[0] - said[1:]
+    drop = passes.said[0] - passes.said[1:]
     alone = dict(zip(wanted.features, drop, strict=False))
     effects = drop[len(wanted.features) :]
     real = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ropelime.errors import InputError
 from ropelime.strategies import unknown
@@ -44,6 +45,31 @@ def dump(row: Mapping[str, Any]) -> bytes:
         return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a pair of surrogates, which JSON can say and UTF-8 cannot
         return json.dumps(row, allow_nan=False).encode() + b"\n"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of another when it is written, whole or not at all.
+
+    It is private, and lies beside the other until then.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    name = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            name = file.name
+            yield file
+        os.replace(name, path)
+    except BaseException as error:
+        if name is not None:
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise
 
 
 class Journal:

@@ -63,6 +63,12 @@ class Passes:
         if not len(self.exact):
             object.__setattr__(self, "exact", np.ones(len(self.masks), dtype=bool))
 
+    @property
+    def said(self) -> Floats:
+        """(N,) log-probability of the output, less that of the other answer if there is one."""
+        said = self.logprob.sum(1)
+        return np.asarray(said if self.instead is None else said - self.instead.sum(1))
+
     def select(self, rows: Sequence[int] | Ints | Masks) -> Passes:
         """The same readings for some of the rows only."""
         return replace(

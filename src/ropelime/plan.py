@@ -185,12 +185,12 @@ class Plan:
         kind = _kind(not exact)
         read = passes.masks[passes.exact] if exact else passes.masks
         want = counts.get(kind, 0) + more
-        drawn = self.draw(n, want)
-        # Some may have been read already, beside those that were drawn to be read like this.
-        while (short := more - len(_unread(drawn.masks, read))) > 0 and len(drawn.masks) >= want:
-            want += short
+        while True:
             drawn = self.draw(n, want)
-        fresh = _unread(drawn.masks, read)[:more]
+            fresh = _unread(drawn.masks, read)[:more]
+            if len(fresh) == more or len(drawn.masks) < want:
+                break
+            want += more - len(fresh)  # some were read already, though not drawn to be read like this
         if not len(fresh):
             raise InputError(f"There are no more masks to read. {drawn.note}".rstrip())
         yield Order(fresh, not exact)

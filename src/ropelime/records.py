@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from ropelime.errors import InputError
 from ropelime.explanation import Cost, Explanation
 from ropelime.features import Feature
 from ropelime.interactions import Interaction
+from ropelime.jsonl import replacing
 from ropelime.passes import Asked, Floats, Passes
 from ropelime.prompt import Message, Origin, Prompt
 from ropelime.rope import RopeSpace
@@ -113,22 +113,11 @@ def write_text(path: Path, text: str) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder} to write {path.name} into.")
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+    with replacing(path) as file:
+        file.write(text.encode())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes private files
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        raise
+        os.chmod(file.name, 0o666 & ~umask)  # what anybody else would have made
 
 
 def _pack(array: Floats) -> dict[str, Any]:

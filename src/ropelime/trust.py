@@ -46,7 +46,7 @@ def judge(passes: Passes, fitted: Attribution) -> Trust:
     if never:
         text = f"{never} of {n} parts were never removed: the ranking is a guess about them."
         return Trust(_BLIND, text)
-    said = passes.logprob.sum(1) - (0.0 if passes.instead is None else passes.instead.sum(1))
+    said = passes.said
     if np.abs(said - said[0]).max() < _STILL or not fitted.weights.any():
         return Trust(_BLIND, "Nothing that was removed moved the answer: the ranking means nothing.")
     singles = bool((passes.masks.sum(1) >= n - 1).all())
@@ -87,8 +87,7 @@ def indicators(passes: Passes, fitted: Attribution) -> dict[str, float]:
     """
     top = int(np.argmax(fitted.scores))
     without = ~passes.masks[:, top]
-    said = passes.logprob.sum(1) - (0.0 if passes.instead is None else passes.instead.sum(1))
-    lost = (said[0] - said[without]) * (-1 if fitted.weights[top] < 0 else 1)
+    lost = (passes.said[0] - passes.said[without]) * (-1 if fitted.weights[top] < 0 else 1)
     largest = float(np.abs(fitted.weights).max())
     return {
         "share": math.log(max(float(fitted.scores[top]), 1e-9)),

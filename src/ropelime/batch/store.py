@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ropelime.batch.lines import digest
 from ropelime.errors import InputError
-from ropelime.jsonl import Journal, Row, dump, scan
+from ropelime.jsonl import Journal, Row, dump, replacing, scan
 
 _KIND, _WHAT = "ropelime-batch", "output of a batch"
 
@@ -64,26 +63,14 @@ class Output:
 
     def _leave_out_errors(self, path: Path) -> None:
         """Put a copy without the rows that hold an error in its place, whole or not at all."""
-        try:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written anew: {error.strerror}.") from None
-        new = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for row, _ in self._journal.scan():
-                    if row.get("error") is None:
-                        file.write(dump(row))
-                file.flush()
-                os.fsync(file.fileno())
-            shutil.copymode(path, new)  # mkstemp makes private files
-            lock = _locked(new)
-            os.replace(new, path)
-        except BaseException as error:
-            new.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise InputError(f"{path} cannot be written anew: {error.strerror}.") from None
-            raise
+        with replacing(path) as file:
+            for row, _ in self._journal.scan():
+                if row.get("error") is None:
+                    file.write(dump(row))
+            file.flush()
+            os.fsync(file.fileno())
+            shutil.copymode(path, file.name)
+            lock = _locked(Path(file.name))
         os.close(self._lock)
         self._lock = lock
 

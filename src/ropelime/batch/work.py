@@ -12,7 +12,7 @@ from ropelime import together
 from ropelime.ask import Closed, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.batch.threads import Threads
-from ropelime.errors import DeclinedError, InputError, RopeLimeError, worded
+from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import read_prompt
 from ropelime.explanation import Explanation
 from ropelime.jsonl import Row, dump
@@ -22,10 +22,6 @@ from ropelime.surrogate import Removal, Surrogate, load_surrogate
 
 _DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good
-# What can be wrong with one line. Anything else (a device that is lost, a disk) ends the run.
-_FORGIVEN = (
-    RopeLimeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ class Worker:
         for line in lines:
             try:
                 items.append(self._item(line))
-            except _FORGIVEN as error:
+            except FORGIVEN as error:
                 items.append(Item(line, error=error))
         return items
 
@@ -144,7 +140,7 @@ class Worker:
         """Explain what was made ready."""
         answered, gone = self._all_answered(items)
         tasks = [item.task for item, _ in answered if item.task is not None]
-        found = iter(together.explained(tasks, self._models, forgive=_FORGIVEN))
+        found = iter(together.explained(tasks, self._models, forgive=FORGIVEN))
         rows = []
         for item, said in answered:
             result = next(found) if item.task is not None else item.error
@@ -202,7 +198,7 @@ class Worker:
             return item, None
         try:
             said = item.said.result()
-        except _FORGIVEN as error:
+        except FORGIVEN as error:
             self._unanswered = 0 if isinstance(error, DeclinedError) else self._unanswered + 1
             return Item(item.line, error=error), None
         self._unanswered = 0

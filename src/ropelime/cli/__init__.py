@@ -57,13 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ropelime: interrupted; what was written before is whole", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone: that is its right
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
-        return 0
     except OSError as error:
         if error.filename is not None:  # of some file of the system's, which is not foreseen
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
+        if isinstance(error, BrokenPipeError):  # the reader of our output has gone: that is its right
+            return 0
         print(f"ropelime: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     return int(code or 0)

@@ -12,7 +12,7 @@ from typing import Any
 from ropelime import checks
 from ropelime.checks import Assertion
 from ropelime.cli.shared import add_method, method, read, writable
-from ropelime.errors import InputError, RopeLimeError, worded
+from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
 from ropelime.explanation import Explanation
 from ropelime.jsonl import parse
 from ropelime.progress import note, reporting
@@ -22,10 +22,7 @@ from ropelime.views.junit import Case, junit
 _INPUT = (
     "prompt", "context", "question", "messages", "output", "response", "request", "features"
 )  # fmt: skip
-# What can be wrong with one line; the others are checked all the same.
-_WRONG = (
-    RopeLimeError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
-)  # fmt: skip
+_WRONG = (*FORGIVEN, AttributeError)  # with one line: the others are checked all the same
 _KEYS = ("id", "expect", "explanation", *_INPUT)
 _EPILOG = """\
 Each line of FILE is a JSON object: an input of explain (prompt, context with question, or messages,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ropelime.cli.shared import add_running, running
 from ropelime.errors import InputError
 from ropelime.progress import note
-from ropelime.surrogate import SCHEMES, models
+from ropelime.surrogate import is_served, models
 
 if TYPE_CHECKING:
     from ropelime.web.settings import Settings
@@ -133,7 +133,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
     chosen = labelled(options.model or [models.EMBEDDED])
     for name in list(chosen.values())[1:]:
-        if not name.startswith(SCHEMES):
+        if not is_served(name):
             models.locate(name, say=note)  # a name that is wrong is said so now
     token = options.token or os.environ.get("ROPELIME_TOKEN") or None
     if token is None and not is_loopback(options.host):

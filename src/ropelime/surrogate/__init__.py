@@ -24,10 +24,9 @@ from ropelime.surrogate.base import (
     check_only_output,
     score_all,
 )
-from ropelime.surrogate.server import SCHEMES, ServerSurrogate
+from ropelime.surrogate.server import ServerSurrogate, is_served
 
 __all__ = [
-    "SCHEMES",
     "FunctionSurrogate",
     "Job",
     "Removal",
@@ -35,6 +34,7 @@ __all__ = [
     "ServerSurrogate",
     "Surrogate",
     "check_only_output",
+    "is_served",
     "load_surrogate",
     "resolve_surrogate",
     "resolve_surrogates",
@@ -89,7 +89,7 @@ def load_surrogate(
     """
     if dtype is not None and dtype not in _DTYPES:
         raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
-    if name.startswith(SCHEMES):
+    if is_served(name):
         if device is not None or dtype is not None or compiled:
             raise InputError(
                 "A surrogate behind a server runs where and how the server runs it: leave out device, "

@@ -24,7 +24,12 @@ from ropelime.surrogate.encoding import Encoder
 from ropelime.surrogate.layout import Layout, Window
 
 KEY = "ROPELIME_SERVER_KEY"  # not that of the closed model, which is nobody else's business
-SCHEMES = ("http://", "https://")
+_SCHEMES = ("http://", "https://")
+
+
+def is_served(name: str) -> bool:
+    """Whether a surrogate's name is the address of one behind a server."""
+    return name.startswith(_SCHEMES)
 
 
 class ServerSurrogate:

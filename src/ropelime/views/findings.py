@@ -21,7 +21,7 @@ def findings(e: Explanation) -> list[str]:
     if e.config.get("interactions") and not e.interactions:
         found.append("No two of the features that weigh most were found to work only together.")
     if e.members:
-        named = [f"{_name(member)} puts {_first(member)} first" for member in e.members]
+        named = [f"{surrogates(member)} puts {_first(member)} first" for member in e.members]
         agreement = float(e.config.get("agreement", 0.0))
         found.append(f"{'; '.join(named)}. Rank correlation of their shares: {agreement:.2f}.")
     if e.also is not None:
@@ -29,8 +29,10 @@ def findings(e: Explanation) -> list[str]:
     return found
 
 
-def _name(e: Explanation) -> str:
-    return plain(str(e.config["surrogate"].get("name", "a surrogate")))
+def surrogates(e: Explanation) -> str:
+    """Who read the masked prompts."""
+    models = e.config.get("surrogates") or [e.config["surrogate"]]
+    return plain(" and ".join(str(model.get("name", "a surrogate")) for model in models))
 
 
 def _first(e: Explanation) -> str:

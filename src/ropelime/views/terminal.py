@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.explanation import Explanation
-from ropelime.views.findings import findings
+from ropelime.views.findings import findings, surrogates
 from ropelime.views.text import plain
 from ropelime.views.uncertainty import places, uncertainty
 
@@ -155,10 +155,8 @@ def _bar(length: float) -> str:
 def _summary(explanation: Explanation) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
-    models = explanation.config.get("surrogates") or [explanation.config["surrogate"]]
-    names = " and ".join(str(model.get("name", "a surrogate")) for model in models)
     return (
-        f"{names} read {cost.passes} masked prompts, "
+        f"{surrogates(explanation)} read {cost.passes} masked prompts, "
         f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats a token with the "
         f"features, {d.logprob_none:.2f} without · R² {d.r2:.2f}"
     )

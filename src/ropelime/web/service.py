@@ -17,7 +17,7 @@ from ropelime.features import Feature, split
 from ropelime.passes import Ints, Masks, Passes
 from ropelime.progress import Callback, note
 from ropelime.prompt import Prompt, Span
-from ropelime.surrogate import SCHEMES, Removal, Scorer, Surrogate, load_surrogate
+from ropelime.surrogate import Removal, Scorer, Surrogate, is_served, load_surrogate
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import ExplainRequest
@@ -56,7 +56,7 @@ class Service:
         """One of the models that the operator named, loaded once."""
         if label not in self._loaded:
             name = self.settings.models[label]
-            running = {} if name.startswith(SCHEMES) else self.settings.running
+            running = {} if is_served(name) else self.settings.running
             self._loaded[label] = load_surrogate(name, **running)
         return self._loaded[label]
 

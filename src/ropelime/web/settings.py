@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.surrogate import SCHEMES
+from ropelime.surrogate import is_served
 
 _TOKEN_LENGTH = 16  # characters of a token that somebody thought of; ours have more
 
@@ -97,7 +97,7 @@ def labelled(names: list[str]) -> dict[str, str]:
     for name in names:
         path = Path(name).expanduser()
         label = path.resolve().name if name and path.exists() else name
-        if name.startswith(SCHEMES):
+        if is_served(name):
             label = name.partition("#")[2].partition("#")[0] or name
         if label in found and found[label] != name:
             raise InputError(f"Two models are called {label!r}: {found[label]} and {name}.")
