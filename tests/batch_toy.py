@@ -19,7 +19,7 @@ from ropelime.batch import local
 from ropelime.batch.run import Summary, run
 from ropelime.batch.store import rows
 from ropelime.batch.work import Settings
-from ropelime.passes import Floats, Masks
+from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate import FunctionSurrogate, Surrogate
 
 CHOICES = {"preset": "faithful", "features": "word"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.bench.data import Example
+from benchmarks.data import Example
 
 Entry = dict[str, Any]
 LABELS: dict[str, Any] = json.loads(
-    resources.files("ropelime.bench").joinpath("mmlu_labels.json").read_text("utf-8")
+    resources.files("benchmarks").joinpath("mmlu_labels.json").read_text("utf-8")
 )
 
 

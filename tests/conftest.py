@@ -15,7 +15,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from ropelime.rope import Pairing
+from ropelime.method.rope import Pairing
 from ropelime.surrogate.local import LocalSurrogate
 
 # The same examples in every run: a failure can be seen again, and none comes out of the blue.

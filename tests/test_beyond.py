@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, InputError, explain, load
-from ropelime import prompt as prompts
-from ropelime.interactions import candidates
-from ropelime.panel import combine
-from ropelime.passes import Floats, Masks
-from ropelime.regression import BayesRidge
+from ropelime.method.interactions import candidates
+from ropelime.method.regression import BayesRidge
+from ropelime.method.scores import Floats, Masks
+from ropelime.results.ensemble import combine
 from ropelime.surrogate import FunctionSurrogate, Job, Removal, score_all
 from ropelime.surrogate.base import FunctionScorer
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.text import prompt as prompts
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 Make = Callable[..., LocalSurrogate]
@@ -394,7 +394,7 @@ def test_nothing_is_read_exactly_twice_and_going_on_finds_more(tiny: Make) -> No
 
 
 def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
-    from ropelime.attribution import Recipe, attribute
+    from ropelime.method.attribution import Recipe, attribute
     from toy import readings
 
     rng = np.random.default_rng(0)

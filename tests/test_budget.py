@@ -9,7 +9,7 @@ import pytest
 
 from ropelime import Explanation, InputError, explain
 from ropelime.budget import Budget
-from ropelime.passes import Floats, Masks
+from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate.base import FunctionScorer, FunctionSurrogate
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 

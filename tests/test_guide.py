@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ropelime.cli import main
-from ropelime.surrogate import models
+from ropelime.surrogate import loading as models
 from servers import Proxy, says
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, ModelError, explain, load
-from ropelime.plan import PRESETS
+from ropelime.method.rounds import PRESETS
 from ropelime.surrogate.local import LocalSurrogate
 from toy import COEF, OUTPUT, PROMPT, additive
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ropelime import Explanation, explain
-from ropelime.passes import Floats, Masks, Passes
+from ropelime.method.scores import Floats, Masks, Passes
 
 PROMPT = "red green blue black white"  # five words
 OUTPUT = "yes it is"  # nine characters, three tokens of three

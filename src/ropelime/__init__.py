@@ -4,8 +4,8 @@ from ropelime._version import __version__
 from ropelime.ask import ask
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
-from ropelime.explanation import Explanation
-from ropelime.records import load
+from ropelime.results.explanation import Explanation
+from ropelime.results.serialization import load
 from ropelime.surrogate import load_surrogate
 
 __all__ = [

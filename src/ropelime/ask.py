@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ropelime import adapters
 from ropelime.clients.cache import Cache
 from ropelime.clients.openai import Answer, Call, OnText, complete, prepare, server
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt
-from ropelime.explanation import Explanation
 from ropelime.progress import note
-from ropelime.prompt import Prompt
+from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, check_suits
 from ropelime.surrogate import Removal, resolve_surrogates
-from ropelime.surrogate.models import cache_folder
+from ropelime.surrogate.loading import cache_folder
+from ropelime.text import integrations as adapters
+from ropelime.text.prompt import Prompt
 
 _OURS = ("prompt", "output", "response", "request")  # what ask finds out for explain
 _CUT = {

@@ -6,20 +6,21 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ropelime import adapters, together
-from ropelime import prompt as prompts
-from ropelime.attribution import Recipe
+from ropelime import together
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation
-from ropelime.kernels import Kernel
-from ropelime.panel import combine
+from ropelime.method.attribution import Recipe
+from ropelime.method.kernels import Kernel
+from ropelime.method.regression import Regressor
+from ropelime.method.samplers import Sampler
+from ropelime.method.targets import Target
 from ropelime.progress import Option, note, reporting
-from ropelime.prompt import Prompt, Span
-from ropelime.regression import Regressor
-from ropelime.samplers import Sampler
+from ropelime.results.ensemble import combine
+from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, Study, check_suits
 from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates
-from ropelime.targets import Target
+from ropelime.text import integrations as adapters
+from ropelime.text import prompt as prompts
+from ropelime.text.prompt import Prompt, Span
 
 _READING = "Reading masked prompts"
 
@@ -71,10 +72,10 @@ def explain(
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
             vLLM server, a function of masks, or an object. With a list of them each explains by itself;
             the shares are averaged, and ``e.members`` and the trust say how far they agree.
-        sampler: Which masks to read; see :mod:`ropelime.samplers`.
-        target: What the fit explains; see :mod:`ropelime.targets`.
-        kernel: How much each reading counts; see :mod:`ropelime.kernels`.
-        regressor: How to fit; see :mod:`ropelime.regression`.
+        sampler: Which masks to read; see :mod:`ropelime.method.samplers`.
+        target: What the fit explains; see :mod:`ropelime.method.targets`.
+        kernel: How much each reading counts; see :mod:`ropelime.method.kernels`.
+        regressor: How to fit; see :mod:`ropelime.method.regression`.
         removal: ``"delete"`` closes the gap of a removed feature, ``"in-place"`` leaves the others at
             their positions, ``"placeholder:TEXT"`` puts a text there.
         readings: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt

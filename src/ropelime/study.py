@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from ropelime._version import __version__
-from ropelime.attribution import Recipe, attribute
 from ropelime.budget import Budget
 from ropelime.errors import InputError
-from ropelime.explanation import Cost, Explanation, build
-from ropelime.interactions import Interaction, candidates, found
-from ropelime.passes import Ints, Masks, Passes, join
-from ropelime.plan import PRESETS, Order, Outcome, Plan, make_plan
-from ropelime.prompt import Prompt, Span
-from ropelime.samplers import resolve_sampler
-from ropelime.strategies import describe, unknown
+from ropelime.method.attribution import Recipe, attribute
+from ropelime.method.interactions import Interaction, candidates, found
+from ropelime.method.rounds import PRESETS, Order, Outcome, Plan, make_plan
+from ropelime.method.samplers import resolve_sampler
+from ropelime.method.scores import Ints, Masks, Passes, join
+from ropelime.registry import describe, unknown
+from ropelime.results.explanation import Cost, Explanation, build
 from ropelime.surrogate import FunctionSurrogate, Job, Removal, Surrogate, check_only_output
+from ropelime.text.prompt import Prompt, Span
 
 _CHEAP = (
     "Readings are cheap: the removed features were hidden from what follows the last one, but the kept "

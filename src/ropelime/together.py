@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
-from ropelime.explanation import Explanation
-from ropelime.panel import combine
-from ropelime.passes import Passes
-from ropelime.plan import Order
+from ropelime.method.rounds import Order
+from ropelime.method.scores import Passes
 from ropelime.progress import Callback
-from ropelime.prompt import Prompt
+from ropelime.results.ensemble import combine
+from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, Study
 from ropelime.surrogate import Surrogate, score_all
+from ropelime.text.prompt import Prompt
 
 Steps = Generator[Order, Passes, Explanation]
 Errors = tuple[type[Exception], ...]

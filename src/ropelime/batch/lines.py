@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ropelime.errors import InputError
-from ropelime.jsonl import parse
+from ropelime.files import parse
 from ropelime.study import Choices
 
 LONGEST = 16 << 20  # bytes of a line: no surrogate reads more, and none is ever held in memory

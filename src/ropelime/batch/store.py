@@ -10,7 +10,7 @@ from typing import Any
 
 from ropelime.batch.lines import digest
 from ropelime.errors import InputError
-from ropelime.jsonl import Journal, Row, dump, replacing, scan
+from ropelime.files import Journal, Row, dump, replacing, scan
 
 _KIND, _WHAT = "ropelime-batch", "output of a batch"
 

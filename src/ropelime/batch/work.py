@@ -7,18 +7,18 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ropelime import prompt as prompts
 from ropelime import together
 from ropelime.ask import Closed, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.batch.threads import Threads
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import read_prompt
-from ropelime.explanation import Explanation
-from ropelime.jsonl import Row, dump
-from ropelime.prompt import Prompt
+from ropelime.files import Row, dump
+from ropelime.results.explanation import Explanation
 from ropelime.study import Choices
 from ropelime.surrogate import Removal, Surrogate, load_surrogate
+from ropelime.text import prompt as prompts
+from ropelime.text.prompt import Prompt
 
 _DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import ask, batch, bench, check, demo, explain, models, serve
+from ropelime.cli import ask, batch, check, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
@@ -37,17 +37,27 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, batch, check, demo, models, serve, bench):
+    for command in (explain, ask, batch, check, demo, models, serve):
         command.add(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give back its exit code."""
+    return run_command(parser(), arguments)
+
+
+def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Parse, run, and turn errors into messages and exit codes.
+
+    Args:
+        parser: Sets ``run`` to the function of the chosen command.
+        arguments: The command line; that of the process if None.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
-    options = parser().parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         code = options.run(options)
         sys.stdout.flush()

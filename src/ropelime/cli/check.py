@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ropelime import checks
-from ropelime.checks import Assertion
 from ropelime.cli.shared import add_method, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
-from ropelime.explanation import Explanation
-from ropelime.jsonl import parse
+from ropelime.files import parse
 from ropelime.progress import note, reporting
-from ropelime.records import load, write_text
+from ropelime.results import assertions as checks
+from ropelime.results.assertions import Assertion
+from ropelime.results.explanation import Explanation
+from ropelime.results.serialization import load, write_text
 from ropelime.views.junit import Case, junit
 
 _INPUT = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.surrogate import models
+from ropelime.surrogate import loading as models
 
 _EPILOG = """\
 examples:

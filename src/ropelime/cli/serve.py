@@ -14,7 +14,8 @@ from urllib.parse import quote
 from ropelime.cli.shared import add_running, running
 from ropelime.errors import InputError
 from ropelime.progress import note
-from ropelime.surrogate import is_served, models
+from ropelime.surrogate import is_served
+from ropelime.surrogate import loading as models
 
 if TYPE_CHECKING:
     from ropelime.web.settings import Settings

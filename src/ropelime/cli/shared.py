@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation
-from ropelime.features import GRANULARITIES
-from ropelime.kernels import KERNELS
+from ropelime.method.kernels import KERNELS
+from ropelime.method.regression import REGRESSORS
+from ropelime.method.samplers import SAMPLERS
+from ropelime.method.targets import TARGETS
 from ropelime.progress import note
-from ropelime.records import write_text
-from ropelime.regression import REGRESSORS
-from ropelime.samplers import SAMPLERS
-from ropelime.strategies import spelled
-from ropelime.targets import TARGETS
+from ropelime.registry import spelled
+from ropelime.results.explanation import Explanation
+from ropelime.results.serialization import write_text
+from ropelime.text.features import GRANULARITIES
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from ropelime.clients.sdk import (
     split_at_key,
 )
 from ropelime.errors import DeclinedError, InputError
-from ropelime.prompt import spoken
+from ropelime.text.prompt import spoken
 
 OnText = Callable[[str], None]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError, first_line
-from ropelime.surrogate import models, threads
+from ropelime.surrogate import loading as models
+from ropelime.surrogate import threads
 from ropelime.surrogate.base import (
     FunctionSurrogate,
     Job,
@@ -24,7 +25,7 @@ from ropelime.surrogate.base import (
     check_only_output,
     score_all,
 )
-from ropelime.surrogate.server import ServerSurrogate, is_served
+from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 __all__ = [
     "FunctionSurrogate",

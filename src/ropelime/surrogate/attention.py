@@ -20,7 +20,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ropelime.passes import Ints
+from ropelime.method.scores import Ints
 from ropelime.surrogate import cpu_attention
 from ropelime.surrogate.packing import Chunk
 from ropelime.surrogate.tiles import has_tiles

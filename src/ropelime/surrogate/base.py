@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.features import Feature, split
-from ropelime.passes import Ints, Masks, Passes
-from ropelime.prompt import Prompt, Span
-from ropelime.rope import RopeSpace
+from ropelime.method.rope import RopeSpace
+from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.text.features import Feature, split
+from ropelime.text.prompt import Prompt, Span
 
 Progress = Callable[[int, int], None]  # tokens done, tokens in all
 

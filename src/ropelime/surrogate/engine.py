@@ -14,7 +14,7 @@ import torch
 from transformers import DynamicCache
 
 from ropelime.errors import ModelError
-from ropelime.passes import Ints
+from ropelime.method.scores import Ints
 from ropelime.surrogate.allocator import freed_memory_kept
 from ropelime.surrogate.attention import (
     NotPackableError,
@@ -30,7 +30,7 @@ from ropelime.surrogate.compiling import Compiled
 from ropelime.surrogate.forms import running_by
 from ropelime.surrogate.norms import by_torch, norms_of
 from ropelime.surrogate.packing import Packer, Place
-from ropelime.surrogate.rows import Row, Rows, Several
+from ropelime.surrogate.sequences import Row, Rows, Several
 from ropelime.surrogate.tiles import Tiled
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk

@@ -12,17 +12,18 @@ import numpy as np
 import torch
 
 from ropelime.errors import InputError, ModelError
-from ropelime.passes import Ints, Masks, Passes
-from ropelime.prompt import Prompt, Span
-from ropelime.rope import RopeSpace
-from ropelime.surrogate import models, rotary
+from ropelime.method.rope import RopeSpace
+from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.surrogate import loading as models
+from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Job, Progress, Removal
-from ropelime.surrogate.encoding import Encoder
+from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.engine import Engine, input_device
-from ropelime.surrogate.layout import Layout, Window
+from ropelime.surrogate.logprobs import Readings, Taker, distinct
 from ropelime.surrogate.packing import Packer
-from ropelime.surrogate.readings import Readings, Taker, distinct
-from ropelime.surrogate.rows import Rows, Several
+from ropelime.surrogate.sequences import Rows, Several
+from ropelime.surrogate.tokens import Layout, Window
+from ropelime.text.prompt import Prompt, Span
 
 # One run of a model at a time: it may serve several threads, and several surrogates.
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ropelime.passes import Ints, Masks
-from ropelime.surrogate.rows import Row
+from ropelime.method.scores import Ints, Masks
+from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.sharing import Group, Groups
 
 

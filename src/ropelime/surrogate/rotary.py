@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ropelime import rope
 from ropelime.errors import ModelError
-from ropelime.rope import Pairing
+from ropelime.method import rope
+from ropelime.method.rope import Pairing
 
 WITHOUT_ROPE = "kernel='hamming', 'cosine' or 'uniform'"
 

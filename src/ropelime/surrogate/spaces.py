@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropelime import rope
-from ropelime.passes import Floats, Ints, Masks
-from ropelime.rope import RopeSpace
+from ropelime.method import rope
+from ropelime.method.rope import RopeSpace
+from ropelime.method.scores import Floats, Ints, Masks
 from ropelime.surrogate.rotary import Rotation
-from ropelime.surrogate.rows import Row, Sequences
+from ropelime.surrogate.sequences import Row, Sequences
 
 _DISTANCES_AT_ONCE = 1 << 24
 

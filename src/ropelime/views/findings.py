@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropelime.explanation import Explanation
+from ropelime.results.explanation import Explanation
 from ropelime.views.text import plain
 
 _SHOWN = 60  # characters of a feature

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.explanation import Explanation
+from ropelime.results.explanation import Explanation
 from ropelime.views.findings import findings
 from ropelime.views.text import visible
 from ropelime.views.uncertainty import places, uncertainty

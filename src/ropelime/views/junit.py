@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from ropelime.checks import Verdict
+from ropelime.results.assertions import Verdict
 from ropelime.views.text import visible
 
 

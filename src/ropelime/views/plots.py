@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation
+from ropelime.results.explanation import Explanation
 from ropelime.views.text import visible
 from ropelime.views.uncertainty import uncertainty
 

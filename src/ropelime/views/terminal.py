@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ropelime.explanation import Explanation
+from ropelime.results.explanation import Explanation
 from ropelime.views.findings import findings, surrogates
 from ropelime.views.text import plain
 from ropelime.views.uncertainty import places, uncertainty

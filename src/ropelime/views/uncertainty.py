@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ropelime.explanation import Explanation
+from ropelime.results.explanation import Explanation
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 from ropelime import example
 from ropelime._version import __version__
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation
-from ropelime.features import GRANULARITIES
-from ropelime.plan import PRESETS
+from ropelime.method.rounds import PRESETS
+from ropelime.results.explanation import Explanation
 from ropelime.study import READINGS
+from ropelime.text.features import GRANULARITIES
 from ropelime.views import html
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.explanation import Explanation
-from ropelime.records import from_dict
+from ropelime.results.explanation import Explanation
+from ropelime.results.serialization import from_dict
 
 Row = dict[str, Any]
 

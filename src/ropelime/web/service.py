@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from ropelime import prompt as prompts
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
-from ropelime.explanation import Explanation
-from ropelime.features import Feature, split
-from ropelime.passes import Ints, Masks, Passes
+from ropelime.method.scores import Ints, Masks, Passes
 from ropelime.progress import Callback, note
-from ropelime.prompt import Prompt, Span
+from ropelime.results.explanation import Explanation
 from ropelime.surrogate import Removal, Scorer, Surrogate, is_served, load_surrogate
+from ropelime.text import prompt as prompts
+from ropelime.text.features import Feature, split
+from ropelime.text.prompt import Prompt, Span
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import ExplainRequest

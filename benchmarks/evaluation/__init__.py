@@ -1,0 +1,16 @@
+"""Measures of an attribution: against labels, and against the surrogate itself. No dataset needed."""
+
+from benchmarks.evaluation.faithfulness import Plan, follow, held_out, plan, spearman
+from benchmarks.evaluation.labels import Agreement, agreement, auroc, chance
+
+__all__ = [
+    "Agreement",
+    "Plan",
+    "agreement",
+    "auroc",
+    "chance",
+    "follow",
+    "held_out",
+    "plan",
+    "spearman",
+]

@@ -1,0 +1,109 @@
+"""Which methods an experiment compares, and what its results file says about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import methods, runner
+from benchmarks.data import Example
+from benchmarks.gsmile import ChatGenerator, GSmile
+from benchmarks.runner import CHANCE, Extra
+from benchmarks.store import Store
+from ropelime._version import __version__
+from ropelime.surrogate import Removal, Surrogate
+
+GSMILE = "gsmile"
+
+
+def run(
+    bench: str,
+    examples: Sequence[Example],
+    surrogate: Surrogate,
+    results: Path,
+    *,
+    context: str | None,
+    seed: int,
+    limit: int | None,
+    command: str,
+    generator: str | None = None,
+    base_url: str | None = None,
+    removal: str = "delete",
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Run an experiment, or go on with one.
+
+    Args:
+        bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"``, ``"mmlu"`` or ``"budget"``.
+        examples: Its examples.
+        surrogate: The model that reads.
+        results: The results file.
+        context: Which paragraphs the examples hold.
+        seed: Seed of all masks.
+        limit: The limit that the examples were taken under.
+        command: The command line, for the report.
+        generator: gSMILE's model at a chat endpoint; the surrogate itself if not given.
+        base_url: Address of that endpoint.
+        removal: What happens where a feature is removed; where that is not deletion, only methods that
+            read exactly are compared.
+        progress: Called with the examples done and in all.
+    """
+    known: dict[str, Callable[[], list[methods.Method]]] = {
+        "hotpotqa": lambda: methods.hotpotqa(context or "gold"),
+        "sweep": methods.sweep,
+        "ablation": methods.ablation,
+        "mmlu": methods.mmlu,
+        "budget": lambda: methods.budget(context or "all"),
+    }
+    compared = known[bench]()
+    removed = Removal.of(removal)
+    if removed.how != "delete":
+        compared = [m for m in compared if m.readings == "exact" and m.preset is None]
+    extras: dict[str, Extra] = {}
+    if bench == "mmlu":
+        extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
+    settings: dict[str, Any] = {
+        "bench": bench,
+        "context": context,
+        "surrogate": surrogate.describe(),
+        "generator": generator,
+        "base_url": base_url,
+        "seed": seed,
+        "limit": limit,
+        "examples": len(examples),
+        "data": _digest(examples),
+        **({"removal": str(removed)} if removed.how != "delete" else {}),
+        "command": command,
+        "versions": {"ropelime": __version__, "python": platform.python_version()},
+    }
+    store = Store(results, settings, [*(m.name for m in compared), CHANCE, *extras])
+    runner.run(
+        examples,
+        compared,
+        surrogate,
+        store,
+        seed=seed,
+        curves=bench == "hotpotqa",
+        detail=bench == "budget",
+        settle=bench == "budget" and context in ("gold", "all") and removed.how == "delete",
+        removal=removed,
+        extras=extras,
+        progress=progress,
+    )
+
+
+def _digest(examples: Sequence[Example]) -> str:
+    """What tells these examples from others, wherever their file lies."""
+    known = [[e.id, e.spans, e.gold.tolist(), e.answer] for e in examples]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def _gsmile(surrogate: Surrogate, generator: str | None, base_url: str | None) -> GSmile:
+    from benchmarks.generation import LocalGenerator
+
+    local = LocalGenerator(surrogate)  # type: ignore[arg-type]
+    return GSmile(ChatGenerator(generator, base_url) if generator else local, local)

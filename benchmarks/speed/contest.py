@@ -1,0 +1,227 @@
+"""The same prompts for everybody: our engine, plain loops and the peers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from benchmarks.data import Example
+from benchmarks.loop import Loop
+from benchmarks.speed import peers
+from benchmarks.speed.measure import Absent, Contender, Lengths, Run, quiet, reason
+from benchmarks.speed.names import (
+    CAPTUM_LOO,
+    CAPTUM_SHAPLEY,
+    CHEAP,
+    COMPILED,
+    CONTENDERS,
+    CONTEXTCITE,
+    DEFAULT,
+    HALVES,
+    LEAVE_ONE_OUT,
+    LOOP,
+    LOOP_ANSWER,
+    OURS,
+    SHAPIQ,
+    SINGLES,
+    SPARSE,
+)
+from benchmarks.store import Row
+from ropelime.explain import explain
+from ropelime.method.attribution import Recipe, attribute
+from ropelime.method.samplers import resolve_sampler
+from ropelime.method.scores import Masks
+from ropelime.surrogate import Removal
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.text.prompt import from_text
+
+MASKS = 64
+
+
+@dataclass(frozen=True)
+class Task:
+    """What everybody scores.
+
+    Attributes:
+        name: ``HALVES`` or ``LEAVE_ONE_OUT``.
+        example: The prompt, its features and its answer.
+        masks: (N, n) without the full prompt.
+    """
+
+    name: str
+    example: Example
+    masks: Masks
+
+    @classmethod
+    def of(cls, name: str, example: Example) -> Task:
+        """Draw its masks."""
+        n = len(example.spans)
+        return cls(name, example, halves(n, MASKS) if name == HALVES else ~np.eye(n, dtype=bool))
+
+
+def halves(n: int, count: int) -> Masks:
+    """Masks with p = ½, drawn as ContextCite draws them: it takes none from outside."""
+    draws = [
+        np.random.RandomState(seed).choice([False, True], n, p=[0.5, 0.5]) for seed in range(count)
+    ]
+    return np.array(draws)
+
+
+def contenders(
+    task: Task,
+    surrogate: LocalSurrogate,
+    batch: peers.BatchSize,
+    compiled: LocalSurrogate | None = None,
+) -> list[Contender | Absent]:
+    """Everybody who takes part in a task, and who does not and why.
+
+    Args:
+        task: The task.
+        surrogate: The model that everybody runs.
+        batch: What finds ContextCite's best size of a batch.
+        compiled: The same with compiled layers.
+    """
+    example = task.example
+    scorer = prepare(surrogate, example)
+    loops = {
+        name: Loop(surrogate.model, scorer, everywhere=everywhere)
+        for name, everywhere in ((LOOP, True), (LOOP_ANSWER, False))
+    }
+
+    def ours(surrogate: LocalSurrogate) -> Lengths:
+        ones = np.ones((1, len(example.spans)), dtype=bool)
+        passes = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
+        return [int(tokens) for tokens in passes.tokens]
+
+    def default() -> Lengths:
+        e = explain(
+            example.prompt,
+            example.answer,
+            features=example.spans,
+            surrogate=surrogate,
+            progress=False,
+        )
+        return [int(tokens) for tokens in e.passes.tokens]
+
+    found: list[Contender | Absent] = [
+        Run(OURS, partial(ours, surrogate)),
+        Run(DEFAULT, default),
+    ]
+    if compiled:
+        found.append(with_first_use(Run(COMPILED, partial(ours, compiled))))
+    for name, loop in loops.items():
+        found.append(peers.Single(name, lambda loop=loop: loop.score(task.masks)))  # type: ignore[misc]
+    found += [
+        peers.captum_loo(surrogate, example)
+        if task.name == LEAVE_ONE_OUT
+        else Absent(CAPTUM_LOO, "skipped", "removes one feature at a time")
+    ]
+    if task.name == LEAVE_ONE_OUT:
+        own = "draws its own masks"
+        found += [Absent(name, "skipped", own) for name in (CONTEXTCITE, CAPTUM_SHAPLEY, SHAPIQ)]
+    else:
+        found += [
+            peers.contextcite(surrogate, example, task.masks, batch),
+            peers.captum_shapley(surrogate, example),
+            peers.shapiq(example, loops[LOOP].score),
+        ]
+    order = {name: number for number, name in enumerate(CONTENDERS)}
+    return sorted(found, key=lambda contender: order[contender.name])
+
+
+def explanation(
+    name: str,
+    scorer: LocalScorer,
+    masks: Masks,
+    recipe: Recipe,
+    *,
+    cheap: bool = False,
+    count: bool = False,
+) -> Run:
+    """All that an explanation computes: readings, divergences, the kernel and the weighted fit.
+
+    Args:
+        name: What the tables call it.
+        scorer: The prompt.
+        masks: (N, n) masks, the full prompt first.
+        recipe: How to fit.
+        cheap: Whether readings are cheap.
+        count: Whether to count what is run, for operations that leave out what is shared.
+    """
+    more: Row = {"pairs": scorer.pairs(masks, cheap=cheap)} if count else {}
+
+    def work() -> Lengths:
+        spaces = [recipe.kernel.space] if recipe.kernel.space else []
+        passes = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cheap=cheap)
+        attribute(passes, recipe)
+        more["reading"] = round(passes.seconds, 5)
+        if passes.note:
+            more["note"] = passes.note
+        return [int(tokens) for tokens in passes.tokens]
+
+    return Run(name, work, more)
+
+
+def explained(n: int, sampler: str, seed: int) -> Masks:
+    """The masks of an explanation: the full prompt, the empty one, and those of a sampler."""
+    drawn = resolve_sampler(sampler).sample(n, budget=None, rng=np.random.default_rng(seed))
+    return np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool), drawn.masks])
+
+
+def synthetic(
+    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, compiled: LocalScorer | None = None
+) -> Sequence[Contender | Absent]:
+    """A whole explanation of ours, perhaps one with compiled layers, a plain loop that only reads."""
+    loop = Loop(surrogate.model, scorer, everywhere=True)
+    recipe = Recipe.of("kl", "rope-rwmd", "wls")
+    found: list[Contender | Absent] = [explanation(OURS, scorer, masks, recipe)]
+    if compiled:
+        found.append(with_first_use(explanation(COMPILED, compiled, masks, recipe)))
+    return [*found, peers.Single(LOOP, lambda: loop.score(masks))]
+
+
+def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequence[Contender | Absent]:
+    """Explanations of one prompt from different masks, all with the default recipe for many features.
+
+    Args:
+        scorer: The prompt.
+        count: How many masks keep √M of the features.
+        seed: Seed of the masks.
+        whole: Whether to remove and to keep each feature by itself as well.
+    """
+    n = len(scorer.features)
+    recipe = Recipe.of("nll", "rope-rwmd", "ridge")
+    sparse = f"sparse-k:sqrt:M:kept:{count}"
+    samplers = {SPARSE: sparse, SINGLES: "one-at-a-time", CHEAP: "leave-one-out"}
+    found: list[Contender | Absent] = []
+    for name, sampler in samplers.items():
+        if name == SPARSE or whole:
+            masks = explained(n, sampler, seed)
+            cheap = name == CHEAP
+            found.append(explanation(name, scorer, masks, recipe, cheap=cheap, count=True))
+        else:
+            found.append(Absent(name, "skipped", "has as many masks as there are features"))
+    return found
+
+
+def with_first_use(run: Run) -> Contender | Absent:
+    """A run with compiled layers, run once, which says how long compiling and all takes."""
+    start = time.perf_counter()
+    try:
+        with quiet():
+            run.work()
+    except Exception as error:  # not every model's layers compile
+        return Absent(run.name, "failed", reason(error))
+    run.more["first"] = round(time.perf_counter() - start, 5)
+    return run
+
+
+def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:
+    """Make a prompt ready for scoring."""
+    return surrogate.prepare(
+        from_text(example.prompt), example.spans, example.answer, removal=Removal()
+    )

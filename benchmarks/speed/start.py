@@ -1,0 +1,64 @@
+"""How long the first explanation takes after a process starts, and the second one in that process."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.store import Row
+from ropelime.errors import ModelError
+
+METHOD = "demo's example"
+
+# Runs in a process of its own, and is told when that was started.
+_CODE = """
+import json, sys, time
+began = time.perf_counter()
+from ropelime import example, explain, load_surrogate
+imported = time.perf_counter()
+name, device, dtype, started = json.loads(sys.argv[1])
+def once():
+    start = time.perf_counter()
+    model = load_surrogate(name, device=device, dtype=dtype)
+    made = explain(
+        context=example.CONTEXT, question=example.QUESTION, output=example.ANSWER,
+        surrogate=model, progress=False,
+    )
+    return made, time.perf_counter() - start
+made, first = once()
+since = time.time() - started
+again, second = once()
+print(json.dumps({
+    "import": imported - began, "first": first, "since": since, "second": second,
+    "features": len(made.features), "prompts": made.cost.passes, "run": made.cost.tokens,
+}))
+"""
+
+
+def measure(name: str, device: str | None, dtype: str | None, rounds: int) -> Row:
+    """Start a few processes and take medians.
+
+    Args:
+        name: The surrogate, which must be on this machine already.
+        device: Where it runs.
+        dtype: Its dtype.
+        rounds: How many processes.
+    """
+    seen: list[Row] = []
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-c", _CODE, json.dumps([name, device, dtype, time.time()])],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            last = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise ModelError(f"An explanation in a process of its own failed: {last}")
+        seen.append(json.loads(done.stdout.splitlines()[-1]))
+    times = ("import", "first", "since", "second")
+    medians = {key: round(statistics.median(row[key] for row in seen), 4) for key in times}
+    return {"method": METHOD, **seen[-1], **medians, "rounds": [round(r["since"], 4) for r in seen]}

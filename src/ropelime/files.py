@@ -1,0 +1,214 @@
+"""Lines of JSON: one that somebody else wrote, and files of our own that survive being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from ropelime.errors import InputError
+from ropelime.registry import unknown
+
+Row = dict[str, Any]
+
+_AS_IT_IS = getattr(os, "O_BINARY", 0)  # or Windows writes other ends of lines than it was given
+
+
+def parse(line: str | bytes, known: Collection[str]) -> Row:
+    """The object that a line holds, with no keys but the known ones.
+
+    Args:
+        line: The line, UTF-8 if it is bytes.
+        known: The keys that it may have.
+    """
+    try:
+        data = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise InputError(f"This is not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"This is no JSON ({error}).") from None
+    if not isinstance(data, dict):
+        raise InputError(f"A JSON object is needed, not {type(data).__name__}.")
+    for key in data:
+        if key not in known:
+            raise unknown("key", key, known)
+    return data
+
+
+def dump(row: Mapping[str, Any]) -> bytes:
+    """A row as a line."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a pair of surrogates, which JSON can say and UTF-8 cannot
+        return json.dumps(row, allow_nan=False).encode() + b"\n"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of another when it is written, whole or not at all.
+
+    It is private, and lies beside the other until then.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    name = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            name = file.name
+            yield file
+        os.replace(name, path)
+    except BaseException as error:
+        if name is not None:
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise
+
+
+class Journal:
+    """A file that is only added to: one header line that says what it is, then rows.
+
+    What is appended together is written with one call and is on the disk when the call is over. Half a
+    line at the end, left by a process that was killed or by a full disk, is cut off when the file is
+    opened again.
+    """
+
+    def __init__(
+        self, path: Path, header: Mapping[str, Any], *, what: str, aside: Collection[str] = ()
+    ) -> None:
+        """Open or create it.
+
+        Args:
+            path: The file.
+            header: What the rows depend on; its first key says what kind of file it is. A file with
+                another header is refused.
+            what: What the file is called in errors, such as "results file".
+            aside: Keys of the header that may differ.
+        """
+        self.path, self.what = path, what
+        self._kind = next(iter(header))
+        if path.is_dir():
+            raise InputError(f"{path} is a folder. Name a file to write into.")
+        if not path.parent.is_dir():
+            raise InputError(f"There is no folder {path.parent} to write {path.name} into.")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is no plain file, and cannot be gone on with. Name another.")
+        start = b'{"%s"' % self._kind.encode()
+        try:
+            with path.open("rb") as file:
+                first = file.readline()
+        except FileNotFoundError:
+            first = b""
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+        if first.endswith(b"\n"):
+            came = _header(path, first, self._kind, what)
+            asked = json.loads(dump(header))
+            keys = {*came, *asked} - {*aside}
+            if other := sorted(key for key in keys if came.get(key) != asked.get(key)):
+                raise InputError(
+                    f"{path} was written with other settings ({', '.join(other)}). Results are not "
+                    "mixed: name another file, or delete this one."
+                )
+            return
+        if first[: len(start)] != start[: len(first)]:
+            raise _foreign(path, what)
+        self._write(dump(header), os.O_CREAT | os.O_TRUNC)  # new, or killed in its very first line
+
+    def scan(self) -> Iterator[tuple[Row, int]]:
+        """The header and every whole row, each with the size of the file up to it."""
+        return scan(self.path, self._kind, self.what)
+
+    def cut(self, size: int) -> None:
+        """Leave away what is behind."""
+        if size < self.path.stat().st_size:
+            os.truncate(self.path, size)
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows, all of them or none."""
+        self.append_lines(b"".join(map(dump, rows)))
+
+    def append_lines(self, lines: bytes) -> None:
+        """Write rows that are lines already."""
+        if lines:
+            self._write(lines, os.O_APPEND)
+
+    def _write(self, data: bytes, how: int) -> None:
+        size = None
+        try:
+            handle = os.open(self.path, os.O_WRONLY | _AS_IT_IS | how, 0o666)
+            try:
+                size = os.lseek(handle, 0, os.SEEK_END)
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(handle, left) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if size is not None:
+                with suppress(OSError):  # if not even that is possible, the next start does it
+                    os.truncate(self.path, size)
+            raise InputError(
+                f"{self.path} cannot be written: {error.strerror}. What was written before is whole; "
+                "once this is put right, the same command goes on."
+            ) from None
+
+
+def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
+    """The header of a journal and its rows, each with the size of the file up to it.
+
+    What a killed process or a full disk has left at the end is left out. A damaged line with rows
+    behind it is refused: nobody but the user can tell what became of it.
+
+    Args:
+        path: The file.
+        kind: The first key of its header.
+        what: What it is called in errors.
+    """
+    size = number = 0
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                row = _header(path, line, kind, what) if not size else _row(line)
+                number += 1
+                if row is None:
+                    if any(_row(behind) is not None for behind in file):
+                        raise InputError(
+                            f"Line {number} of {path} is damaged, and there are rows behind it. Mend "
+                            "the line, or take it out; what it stood for is then done again."
+                        )
+                    return
+                size += len(line)
+                yield row, size
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    if not size:
+        raise _foreign(path, what)
+
+
+def _row(line: bytes) -> Row | None:
+    """What a whole line holds; None for anything else."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _header(path: Path, line: bytes, kind: str, what: str) -> Row:
+    row = _row(line)
+    if row is None or row.get(kind) != 1:
+        raise _foreign(path, what)
+    return row
+
+
+def _foreign(path: Path, what: str) -> InputError:
+    return InputError(f"{path} is no {what} of ropelime. Name another file.")

@@ -1,0 +1,1 @@
+"""The method: masks, scores, targets, locality kernels and the fit."""

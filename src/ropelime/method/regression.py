@@ -1,0 +1,324 @@
+"""The weighted linear fit from masks to targets. numpy or scikit-learn do the solving."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ropelime.errors import InputError
+from ropelime.method.scores import Floats, Masks
+from ropelime.registry import resolve
+
+_FEW = 16  # exact readings that count as much as the assumption that cheap ones are of the right size
+_DEPENDENT = 1e-7  # a column that is so much smaller without the others' part hangs on them
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A linear model of the target: ``intercept + masks @ coef``.
+
+    Attributes:
+        coef: (n,) for one target, (n, T) for several.
+        intercept: () or (T,).
+    """
+
+    coef: Floats
+    intercept: Floats
+
+    def predict(self, masks: Masks) -> Floats:
+        """The target that the model expects under each mask."""
+        return np.asarray(masks @ self.coef + self.intercept)
+
+
+class Regressor(Protocol):
+    """Fits targets on masks.
+
+    One whose ``solves_all`` is true solves one system for all columns of the targets, however many.
+    """
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Fit (N,) targets, or each column of (N, T) by itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class WLS:
+    """Weighted least squares. With fewer masks than features, the solution of minimum norm."""
+
+    name: ClassVar[str] = "wls"
+    solves_all: ClassVar[bool] = True
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Solve by numpy: importing scikit-learn takes longer than all of it."""
+        x, y = centred(masks, targets, weights)
+        return _with_intercept(_least_squares(x, y), masks, targets, weights)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Weighted least squares with a penalty ``alpha * |coef|^2``.
+
+    Attributes:
+        alpha: Strength of the penalty, against weights that are at most one a reading.
+    """
+
+    alpha: float = 1.0
+    name: ClassVar[str] = "ridge"
+    solves_all: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.name, self.alpha)
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Solve in closed form."""
+        from sklearn.linear_model import Ridge as Solver
+
+        return _fitted(Solver(alpha=self.alpha), masks, targets, weights)
+
+
+@dataclass(frozen=True)
+class BayesRidge:
+    """Ridge whose penalty the readings choose, smaller for features that turn out to matter.
+
+    The penalty maximises the marginal likelihood of a normal model. Then every feature is given a share
+    of the prior variance by what it was found to weigh, and the fit is made again.
+
+    Attributes:
+        rounds: How often the fit is made; one gives every feature the same prior.
+    """
+
+    rounds: int = 3
+    name: ClassVar[str] = "bayes-ridge"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rounds, int) or self.rounds < 1:
+            raise InputError(
+                f"rounds of bayes-ridge must be a whole number of at least 1, not {self.rounds!r}."
+            )
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Fit every target by itself."""
+        if targets.ndim == 1:
+            coef = self._coefficients(masks, targets, weights)
+        else:
+            columns = [self._coefficients(masks, column, weights) for column in targets.T]
+            coef = np.stack(columns, 1)
+        return _with_intercept(coef, masks, targets, weights)
+
+    def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> Fit:
+        """Fit few exact readings with many cheap ones to lean on: a control variate.
+
+        The cheap ones are fitted first. What exact readings differ by from that fit is fitted then,
+        towards zero where they are few; with many of them the cheap ones count for nothing.
+
+        Args:
+            masks: (N, n) of all readings.
+            targets: (N,) or (N, T).
+            weights: (N,).
+            exact: (N,) which readings are exact; the unmasked prompt is.
+        """
+        # Also what was read exactly for want of a cheap reading, such as the unmasked prompt.
+        cheaply = {mask.tobytes() for mask in masks[~exact]}
+        cheap = ~exact | np.array([mask.tobytes() not in cheaply for mask in masks])
+        lean = self.fit(masks[cheap], targets[cheap], weights[cheap]).coef
+        columns = targets if targets.ndim == 2 else targets[:, None]
+        found = [
+            self._coefficients(masks[exact], column[exact], weights[exact], along)
+            for column, along in zip(columns.T, lean.reshape(len(lean), -1).T, strict=True)
+        ]
+        coef = np.stack(found, 1).reshape(lean.shape)
+        return _with_intercept(coef, masks[exact], targets[exact], weights[exact])
+
+    def _coefficients(
+        self, masks: Masks, targets: Floats, weights: Floats, lean: Floats | None = None
+    ) -> Floats:
+        x, y = centred(masks, targets, weights)
+        coef = np.zeros(x.shape[1])
+        if lean is not None:
+            coef = lean * _stretch(x @ lean, y)
+            y = y - x @ coef
+        towards, scale = coef, np.ones(x.shape[1])
+        for _ in range(self.rounds):
+            if not y.any():
+                break
+            coef = towards + scale * _most_likely(x * scale, y)[0]
+            scale = np.sqrt(1 + coef**2 / max(float((coef**2).mean()), 1e-300))
+            scale /= np.sqrt((scale**2).mean())
+        return coef
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """Weighted least squares with a penalty on ``|coef|``, which leaves most of them at zero.
+
+    Attributes:
+        alpha: Strength of the penalty; the target is scaled to unit variance first.
+    """
+
+    alpha: float = 0.01
+    name: ClassVar[str] = "lasso"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.name, self.alpha)
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Solve by coordinate descent, each target scaled by its own standard deviation."""
+        from sklearn.linear_model import Lasso as Solver
+
+        scale = _scale(targets, weights)
+        solver = Solver(alpha=self.alpha, max_iter=20_000)
+        fit = _fitted(solver, masks, targets / scale, weights)
+        return Fit(fit.coef * scale, fit.intercept * scale)
+
+
+@dataclass(frozen=True)
+class LassoCV:
+    """Lasso with the penalty chosen by cross-validation on the target.
+
+    Attributes:
+        folds: Parts that the readings are cut into.
+    """
+
+    folds: int = 5
+    name: ClassVar[str] = "lasso-cv"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folds, int) or self.folds < 2:
+            raise InputError(
+                f"folds of lasso-cv must be a whole number of at least 2, not {self.folds!r}."
+            )
+
+    @property
+    def least_readings(self) -> int:
+        """Fewer readings than this cannot be cut into folds."""
+        return 2 * self.folds
+
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        """Choose alpha for the (mean) target, then fit every target with it."""
+        from sklearn.linear_model import LassoCV as Solver
+        from sklearn.model_selection import KFold
+
+        chosen = targets if targets.ndim == 1 else targets.mean(1)
+        check_readings(self, len(masks))
+        counts = weights > 0  # a fold in which nothing counts cannot be judged by
+        if counts.sum() < self.least_readings or np.ptp(chosen[counts]) == 0:
+            return Lasso().fit(masks, targets, weights)  # nothing to choose by
+        scaled = chosen / _scale(chosen, weights)
+        folds = KFold(self.folds, shuffle=True, random_state=0)  # samplers draw in an order
+        solver = Solver(cv=folds, max_iter=20_000)
+        solver.fit(masks[counts].astype(float), scaled[counts], sample_weight=weights[counts])
+        return Lasso(max(float(solver.alpha_), 1e-12)).fit(masks, targets, weights)
+
+
+REGRESSORS: dict[str, type[Regressor]] = {
+    cls.name: cls for cls in (WLS, Ridge, BayesRidge, Lasso, LassoCV)
+}
+
+
+def resolve_regressor(spec: object) -> Regressor:
+    """A regressor by name or as an object."""
+    return resolve("regressor", spec, REGRESSORS, method="fit")
+
+
+def check_readings(regressor: Regressor, count: int) -> None:
+    """Refuse fewer readings than a regressor can fit; most can fit any number."""
+    least = getattr(regressor, "least_readings", 1)
+    if count < least:
+        raise InputError(
+            f"This regressor needs at least {least} readings, not {count}. Raise the budget if the "
+            "sampler has more masks, or use regressor='lasso' or 'ridge'."
+        )
+
+
+def weighted_r2(fit: Fit, masks: Masks, targets: Floats, weights: Floats) -> float:
+    """Share of the weighted variance of the targets that the fit accounts for.
+
+    NaN where the targets do not vary at all, because then there is nothing to account for.
+    """
+    mean = np.average(targets, weights=weights)
+    total = float(np.sum(weights * (targets - mean) ** 2))
+    if total <= 1e-24:
+        return float("nan")
+    return 1.0 - float(np.sum(weights * (targets - fit.predict(masks)) ** 2)) / total
+
+
+def centred(masks: Masks, targets: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Masks and (N,) or (N, T) targets less their weighted means, times the roots of the weights."""
+    root = np.sqrt(weights / weights.mean())
+    x = masks - np.average(masks, axis=0, weights=weights)
+    y = targets - np.average(targets, axis=0, weights=weights)
+    return x * root[:, None], (y.T * root).T
+
+
+def _with_intercept(coef: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    """Put the model through the weighted means."""
+    middle = np.average(masks, axis=0, weights=weights)
+    mean = np.average(targets, axis=0, weights=weights)
+    return Fit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
+
+
+def _least_squares(x: Floats, y: Floats) -> Floats:
+    """The smallest solution: by a triangle where there is only one, else by singular values."""
+    count, n = x.shape
+    if count > n:
+        triangle = np.asarray(np.linalg.qr(np.column_stack([x, y]), mode="r"))
+        size = np.abs(np.diag(triangle)[:n])
+        if size.min() > _DEPENDENT * size.max():
+            coef = np.linalg.solve(triangle[:n, :n], triangle[:n, n:])
+            return np.asarray(coef.reshape(n, *y.shape[1:]))
+    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0])
+
+
+def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
+    """Ridge coefficients, and the penalty of the largest marginal likelihood."""
+    # Squares of the singular values from the smaller of both products: every penalty is far above
+    # what the squares lose.
+    wide = x.shape[0] <= x.shape[1]
+    squares, turned = np.linalg.eigh(x @ x.T if wide else x.T @ x)
+    squares = squares.clip(0)
+    some = squares > squares.max() * len(squares) * np.finfo(float).eps
+    onto = turned.T @ (y if wide else x.T @ y)
+    along = onto if wide else np.where(some, onto / np.sqrt(np.where(some, squares, 1.0)), 0.0)
+    rest = max(float(y @ y - along @ along), 0.0)
+    freedom = max(1, len(y) - 1)
+    spread = float(squares.mean()) or 1.0
+
+    def unlikely(penalty: float) -> float:
+        grown = 1 + squares / penalty
+        left = float((along**2 / grown).sum()) + rest
+        return freedom * math.log(max(left, 1e-300)) + float(np.log(grown).sum())
+
+    penalties = spread * np.geomspace(1e-3, 1e3, 61)
+    best = float(min(penalties, key=unlikely))
+    coef = turned @ (onto / (squares + best))
+    return np.asarray(x.T @ coef if wide else coef), best
+
+
+def _stretch(foretold: Floats, y: Floats) -> float:
+    """By how much to stretch what cheap readings foretell, near one while exact ones are few."""
+    size = float(foretold @ foretold)
+    if size <= 0:
+        return 1.0
+    return 1.0 + (float(foretold @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
+
+
+def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    solver.fit(masks.astype(float), targets, sample_weight=weights)
+    coef = np.asarray(solver.coef_, dtype=np.float64)
+    intercept = np.asarray(solver.intercept_, dtype=np.float64)
+    return Fit(coef.T.reshape(masks.shape[1:] + targets.shape[1:]), intercept)
+
+
+def _scale(targets: Floats, weights: Floats) -> Floats:
+    """Weighted standard deviation; a reading that weighs nothing changes nothing."""
+    mean = np.average(targets, axis=0, weights=weights)
+    spread = np.sqrt(np.average((targets - mean) ** 2, axis=0, weights=weights))
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _check_alpha(name: str, alpha: float) -> None:
+    if not 0 < alpha < math.inf:
+        raise InputError(f"alpha of {name} must be above 0, not {alpha}. Use 'wls' for no penalty.")

@@ -1,0 +1,1 @@
+"""The result: the explanation, what it can be held to, and its file."""

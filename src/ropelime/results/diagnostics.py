@@ -1,0 +1,108 @@
+"""How far to trust an explanation, from what is known without labels, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropelime.method.attribution import Attribution
+from ropelime.method.scores import Passes
+
+_SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
+_INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
+_POOR_FIT = 0.3
+_FEW = 5.0
+_EXACT = 1 - 1e-6  # R²: what is left over is rounding
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What is known about the quality of an explanation without any labels.
+
+    Attributes:
+        r2: Weighted R² of the fit; NaN where the target does not vary.
+        effective_samples: Effective number of readings under the kernel's weights.
+        logprob_full: Log-probability of the output with all features, nats per token.
+        logprob_none: The same with none of them.
+        masks_asked: Masks that the sampler was to draw.
+        masks_got: Masks that it drew; one that was read cheaply and exactly counts twice.
+        notes: What was done differently from what was asked, and why.
+        warnings: When not to trust it, in plain words.
+    """
+
+    r2: float
+    effective_samples: float
+    logprob_full: float
+    logprob_none: float
+    masks_asked: int
+    masks_got: int
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def diagnose(passes: Passes, fitted: Attribution, *, asked: int, notes: tuple[str, ...]) -> Diagnostics:
+    """Look at the readings and the fit.
+
+    Args:
+        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        fitted: What was made of them.
+        asked: How many masks the sampler was to draw.
+        notes: What was done differently from what was asked.
+    """
+    return Diagnostics(
+        r2=fitted.r2,
+        effective_samples=fitted.effective,
+        logprob_full=float(passes.logprob[0].mean()),
+        logprob_none=float(passes.logprob[1].mean()),
+        masks_asked=asked,
+        masks_got=len(passes.masks) - 2,
+        notes=tuple(dict.fromkeys((*notes, *_notes(passes, fitted)))),
+        warnings=tuple(_warnings(passes, fitted)),
+    )
+
+
+def _notes(passes: Passes, fitted: Attribution) -> tuple[str, ...]:
+    if len(passes.masks) - 1 != passes.masks.shape[1] + 1 or fitted.r2 < _EXACT:
+        return ()
+    return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
+
+
+def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
+    found: list[str] = []
+    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
+    rows, features = len(passes.masks) - 1, passes.masks.shape[1]
+    if full < _SURPRISED:
+        found.append(
+            f"The surrogate finds this output very unlikely even with the whole prompt ({full:.1f} "
+            "nats per token): it may not follow the reasoning behind it. Try a larger surrogate."
+        )
+    moved = float(np.abs(passes.logprob - passes.logprob[0]).mean(1).max())
+    if moved < _INDEPENDENT:
+        found.append(
+            "The output hardly depends on these features: no masked prompt moved it by more than "
+            f"{moved:.2f} nats per token. The ranking may be noise."
+        )
+    elif none >= full:
+        found.append(
+            "The surrogate finds the output no less likely without any feature: it may know the answer "
+            "by itself, or be misled by the prompt."
+        )
+    if not np.any(fitted.weights):
+        found.append("Every weight is zero: nothing could be told apart, and all shares are equal.")
+    if rows <= features:
+        found.append(
+            f"{rows} readings for {features} features leave the fit undetermined; of all "
+            "weights that fit, small ones were taken. Raise the budget for firmer ones."
+        )
+    elif fitted.r2 < _POOR_FIT:
+        found.append(
+            f"A sum of single shares accounts for only {max(fitted.r2, 0):.0%} of what the masks did: "
+            "features may work together, or the readings are noisy."
+        )
+    if fitted.effective < min(_FEW, 0.3 * rows):
+        found.append(
+            f"The kernel leaves about {fitted.effective:.1f} of {rows} readings: a few masks decide it "
+            "all. Try kernel='uniform'."
+        )
+    return found

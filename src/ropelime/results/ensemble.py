@@ -1,0 +1,141 @@
+"""Several surrogates on one answer: their explanations joined, and how far they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from ropelime.errors import InputError
+from ropelime.method.scores import Floats
+from ropelime.method.uncertainty import LEVEL
+from ropelime.results.explanation import Cost, Explanation
+from ropelime.results.trust import Trust
+from ropelime.text.prompt import Span
+
+_UNIT = "share of all weights"
+_AGREE, _DIFFER = 0.7, 0.3  # rank correlations from which and below which it is said so
+
+
+def combine(members: Sequence[Explanation]) -> Explanation:
+    """One explanation out of several of the same prompt and answer, each by another surrogate.
+
+    Every member's weights are taken as shares, so that one that is surer of everything does not count
+    for more, and averaged. The readings, the output tokens, the notes and the figures are the first
+    member's, the warnings those of all.
+
+    Args:
+        members: The explanations, at least two.
+    """
+    first = members[0]
+    for other in members[1:]:
+        if [f.text for f in other.features] != [f.text for f in first.features]:
+            raise InputError(
+                f"{_name(first)} and {_name(other)} cut the prompt into different features; choose "
+                "features that do not depend on a tokenizer, such as 'sentence'."
+            )
+    # One that found nothing has no shares to give.
+    totals = [float(np.abs(m.weights).sum()) or np.inf for m in members]
+    shares = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
+    weights = shares.mean(0)
+    size = np.abs(weights)
+    scores = size / size.sum() if size.sum() > 0 else np.full(len(size), 1 / len(size))
+    agreement = _agreement(shares)
+    trusted = [m.trust for m in members if m.trust is not None]
+    return replace(
+        first,
+        scores=scores,
+        weights=weights,
+        token_weights=_by_token(members, totals),
+        intervals=_intervals(members, shares, totals),
+        trust=_trust(trusted, agreement, [_name(m) for m in members]) if trusted else None,
+        cost=Cost(
+            sum(m.cost.passes for m in members),
+            sum(m.cost.tokens for m in members),
+            sum(m.cost.seconds or 0.0 for m in members),
+        ),
+        diagnostics=replace(first.diagnostics, warnings=_warnings(members)),
+        config={
+            **first.config,
+            "unit": _UNIT,
+            "surrogates": [m.config["surrogate"] for m in members],
+            "agreement": round(agreement, 6),
+        },
+        members=tuple(members),
+    )
+
+
+def _warnings(members: Sequence[Explanation]) -> tuple[str, ...]:
+    """Those of all members, each with the names of those that it is about."""
+    about: dict[str, list[str]] = {}
+    for member in members:
+        for warning in member.diagnostics.warnings:
+            about.setdefault(warning, []).append(_name(member))
+    return tuple(f"{' and '.join(names)}: {warning}" for warning, names in about.items())
+
+
+def _name(member: Explanation) -> str:
+    return str(member.config["surrogate"].get("name", "a surrogate"))
+
+
+def _agreement(shares: Floats) -> float:
+    """Mean rank correlation of the members' shares, two by two; 0 where one has no ranking."""
+    from scipy.stats import spearmanr
+
+    pairs = combinations(np.abs(shares), 2)
+    found = [spearmanr(a, b).statistic if np.ptp(a) > 0 and np.ptp(b) > 0 else 0.0 for a, b in pairs]
+    return float(np.mean(found))
+
+
+def _intervals(
+    members: Sequence[Explanation], shares: Floats, totals: Sequence[float]
+) -> Floats | None:
+    """90 % intervals of the mean share: what each member leaves open, and what they differ by."""
+    if any(m.intervals is None for m in members):
+        return None
+    from scipy.special import stdtrit
+
+    halves = [
+        np.ptp(np.asarray(m.intervals), axis=1) / 2 / total
+        if np.isfinite(total)
+        else np.ones(len(m.weights))
+        for m, total in zip(members, totals, strict=True)
+    ]
+    count = len(members)
+    own = np.sqrt(np.mean(np.square(halves), axis=0) / count)
+    quantile = float(stdtrit(count - 1, (1 + LEVEL) / 2))
+    apart = np.minimum(quantile, 3.0) * shares.std(0, ddof=1) / np.sqrt(count)
+    half = np.hypot(own, apart)
+    return np.asarray(shares.mean(0)[:, None] + half[:, None] * np.array([-1.0, 1.0]))
+
+
+def _by_token(members: Sequence[Explanation], totals: Sequence[float]) -> Floats:
+    """(n, T) weights for the first member's tokens; another's are spread over what they overlap."""
+    first = members[0]
+    total = first.token_weights / totals[0]
+    for member, of in zip(members[1:], totals[1:], strict=True):
+        into = np.array([_shares(span, first.output_spans) for span in member.output_spans])
+        total = total + member.token_weights / of @ into
+    return np.asarray(total / len(members))
+
+
+def _shares(span: Span, over: Sequence[Span]) -> Floats:
+    """How a token is spread over those of another tokenizer, of which several may be one character."""
+    start, end = span
+    shared = np.array([max(0, min(b, end) - max(a, start)) for a, b in over], dtype=float)
+    if not shared.any():  # it stands for nothing that can be seen: it goes to the nearest
+        shared[int(np.argmin([abs(a - start) for a, _ in over]))] = 1.0
+    return np.asarray(shared / shared.sum())
+
+
+def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> Trust:
+    """The mean of what the members are worth, less where they disagree."""
+    value = float(np.mean([t.value for t in trusted])) * (0.5 + 0.5 * max(agreement, 0.0))
+    who = " and ".join([", ".join(names[:-1]), names[-1]])
+    if agreement >= _AGREE:
+        return Trust(value, f"{who} rank the parts alike. {trusted[0].text}")
+    if agreement < _DIFFER:
+        return Trust(value, f"{who} disagree about the ranking: treat it as a hint only.")
+    return Trust(value, f"{who} agree in part. {trusted[0].text}")

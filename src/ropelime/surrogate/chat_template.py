@@ -1,0 +1,324 @@
+"""A prompt becomes tokens: the chat template around it, and which feature every token belongs to.
+
+User text stays text. Control strings of the model (``<|im_end|>``, ``<s>``) that occur in it are cut
+before they reach the tokenizer, so they can never become control tokens.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ropelime.errors import InputError, ModelError
+from ropelime.method.scores import Ints
+from ropelime.text.features import Feature
+from ropelime.text.prompt import Message, Prompt, Span
+
+_BETWEEN = "\n\n"  # messages that share a turn
+_RESULT = "Result of a tool:\n"  # what stands before one in a user's turn
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the chat template is given as one message.
+
+    Attributes:
+        role: Its role.
+        holds: The number of each message in it, and what stands before that.
+    """
+
+    role: str
+    holds: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The prompt inside the template of the surrogate.
+
+    Attributes:
+        text: The whole string.
+        pieces: (start in ``text``, start in the prompt, length) of every stretch of user text.
+    """
+
+    text: str
+    pieces: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Tokens of the prompt and of the output.
+
+    Attributes:
+        ids: (L,) tokens of the rendered prompt.
+        spans: The span of each token in the prompt's own text, None for template tokens.
+        output_ids: (T,) tokens of the output.
+        output_spans: The span of each output token in the output.
+    """
+
+    ids: Ints
+    spans: tuple[Span | None, ...]
+    output_ids: Ints
+    output_spans: tuple[Span, ...]
+
+
+class Encoder:
+    """Tokenises prompts and outputs for one tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Learn the control strings of the tokenizer."""
+        if not getattr(tokenizer, "is_fast", False):
+            raise ModelError(
+                f"{type(tokenizer).__name__} gives no character offsets. Use a model whose tokenizer "
+                "has a fast version (a tokenizer.json file)."
+            )
+        self._tokenizer = tokenizer
+        template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
+        control = {
+            str(token)
+            for token in tokenizer.added_tokens_decoder.values()
+            if token.special or (str(token).strip() and str(token) in template)
+        }
+        longest_first = sorted(control, key=len, reverse=True)
+        # A lookahead, because control strings can overlap and every one of them must be cut.
+        either = "|".join(map(re.escape, longest_first))
+        self._control = re.compile(f"(?=({either}))") if control else None
+
+    def encode(self, prompt: Prompt, output: str) -> Encoded:
+        """Tokenise the rendered prompt once, and the output by itself."""
+        rendered = self._render(prompt)
+        ids, offsets = self._tokenise(rendered)
+        head = [] if self._tokenizer.chat_template else self._head()
+        spans: list[Span | None] = [None] * len(head)
+        spans += [_in_prompt(rendered, start, end) for start, end in offsets]
+        plain = Rendered(output, ((0, 0, len(output)),))
+        output_ids, output_spans = self._tokenise(plain)
+        if not output_ids:
+            raise InputError("The output has no tokens for this surrogate.")
+        return Encoded(
+            np.array(head + ids, dtype=np.int64),
+            tuple(spans),
+            np.array(output_ids, dtype=np.int64),
+            tuple(output_spans),
+        )
+
+    def token_spans(self, text: str) -> list[Span]:
+        """Cut a text at its tokens; tokens that share a character are one span."""
+        _, offsets = self._tokenise(Rendered(text, ((0, 0, len(text)),)))
+        starts = sorted({_first_visible(text, start, end) for start, end in offsets if start < end})
+        cuts = [0, *(s for s in starts[1:] if text[starts[0] : s].strip()), len(text)]
+        spans = [(a, b) for a, b in pairwise(cuts) if a < b]
+        return _without_blanks(text, spans)
+
+    def beginning(self) -> Ints:
+        """One token that stands for the beginning of a text, as models were trained on it."""
+        tokenizer = self._tokenizer
+        known = [t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None]
+        return np.array((known or self.token_ids("\n").tolist())[:1], dtype=np.int64)
+
+    def _head(self) -> list[int]:
+        """The control token that the tokenizer itself puts first, for models without a template."""
+        first = list(self._tokenizer("a").input_ids[:1])
+        return first if first == [self._tokenizer.bos_token_id] else []
+
+    def token_ids(self, text: str) -> Ints:
+        """The tokens of a text by itself."""
+        return np.array(self._tokenise(Rendered(text, ((0, 0, len(text)),)))[0], dtype=np.int64)
+
+    def _render(self, prompt: Prompt) -> Rendered:
+        contents = [prompt.content(message) for message in prompt.messages]
+        roles = [message.role for message in prompt.messages]
+        for number, role in enumerate(roles):
+            if self._control and (found := self._control.search(role)):
+                raise InputError(
+                    f"messages[{number}]['role'] = {role!r} holds {found[1]!r}, a control string of "
+                    "the surrogate. Use a plain role, such as 'user'."
+                )
+        if not self._tokenizer.chat_template:
+            return _without_template(prompt, contents)
+        refused: InputError | ModelError | None = None
+        for turns in _turns(prompt):
+            try:
+                return self._place(prompt, contents, turns)
+            except (InputError, ModelError) as error:
+                refused = refused or error  # of the messages as they are: the others are our doing
+        assert refused is not None
+        raise refused
+
+    def _place(self, prompt: Prompt, contents: list[str], turns: list[Turn]) -> Rendered:
+        """Let the template write these turns, and find every message in what it wrote."""
+        named = {i: f"Xq{i:04d}zX" for turn in turns for i, _ in turn.holds}
+        frame = self._template(turns, named)
+        real = self._template(turns, dict(enumerate(contents)))
+        either = "|".join(named.values())
+        if re.findall(either, frame) != list(named.values()):
+            raise ModelError(
+                "The chat template of the surrogate does not write out every message once and in "
+                "order. Pass prompt= instead of messages=, or choose another surrogate."
+            )
+        written = [prompt.messages[i] for i in named]
+        return _fill(re.split(either, frame), prompt, written, real)
+
+    def _template(self, turns: list[Turn], contents: Mapping[int, str]) -> str:
+        messages = [
+            {"role": t.role, "content": _BETWEEN.join(lead + contents[i] for i, lead in t.holds)}
+            for t in turns
+        ]
+        try:
+            return self._apply(messages)
+        except Exception as error:
+            raise InputError(
+                f"The chat template of the surrogate refuses these messages ({error}). Their "
+                f"roles are: {', '.join(turn.role for turn in turns)}."
+            ) from error
+
+    def _apply(self, messages: list[dict[str, str]]) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        )
+
+    def _tokenise(self, rendered: Rendered) -> tuple[list[int], list[Span]]:
+        ids: list[int] = []
+        offsets: list[Span] = []
+        for start, end in self._runs(rendered):
+            # Some tokenizers put a space before a text; a line end keeps it off a run in mid-text.
+            lead = "\n" if start else ""
+            run = self._tokenizer(
+                lead + rendered.text[start:end], add_special_tokens=False, return_offsets_mapping=True
+            )
+            for token, (a, b) in zip(run.input_ids, run.offset_mapping, strict=True):
+                if lead and b <= len(lead):
+                    continue
+                begin, stop = start + a - len(lead), start + b - len(lead)
+                before = offsets[-1][1] if offsets else 0
+                if rendered.text[before:begin].isspace():
+                    begin = before  # some leave white space out of the offsets
+                ids.append(token)
+                offsets.append((begin, stop))
+        return ids, offsets
+
+    def _runs(self, rendered: Rendered) -> Iterable[Span]:
+        """Cut behind the first character of every control string that touches user text."""
+        cuts = []
+        if self._control:
+            cuts = [
+                found.start() + 1
+                for found in self._control.finditer(rendered.text)
+                if len(found[1]) > 1 and _in_prompt(rendered, found.start(), found.end(1))
+            ]
+        edges = [0, *cuts, len(rendered.text)]
+        return [(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def owners(encoded: Encoded, features: tuple[Feature, ...], text: str) -> Ints:
+    """(L,) which feature each token belongs to; -1 where it is pinned.
+
+    A token belongs to the feature of its first visible character. White space that separates two
+    features goes with the one before it, so that removing a chunk leaves no empty lines behind.
+    """
+    owner = np.full(len(text) + 1, -1, dtype=np.int64)
+    for index, feature in enumerate(features):
+        owner[feature.start : feature.end] = index
+    for before, after in pairwise(features):
+        if before.end < after.start and not text[before.end : after.start].strip():
+            owner[before.end : after.start] = owner[before.end - 1]
+    return np.array(
+        [
+            -1 if span is None or span[0] == span[1] else owner[_first_visible(text, *span)]
+            for span in encoded.spans
+        ],
+        dtype=np.int64,
+    )
+
+
+def _first_visible(text: str, start: int, end: int) -> int:
+    visible = len(text[start:end]) - len(text[start:end].lstrip())
+    return start + visible if start + visible < end else start
+
+
+def _without_blanks(text: str, spans: list[Span]) -> list[Span]:
+    """Join spans that hold only white space to the one before."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and not text[start:end].strip():
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined if text.strip() else []
+
+
+def _without_template(prompt: Prompt, contents: list[str]) -> Rendered:
+    """For models that have no chat template: the text as it is, roles named where there are several."""
+    text, pieces = "", []
+    for message, content in zip(prompt.messages, contents, strict=True):
+        if prompt.kind == "messages":
+            text += f"{message.role}: "
+        pieces.append((len(text), message.start, len(content)))
+        text += content + {"prompt": "", "context": "\n", "messages": "\n\n"}[prompt.kind]
+    return Rendered(text + "assistant: " * (prompt.kind == "messages"), tuple(pieces))
+
+
+def _turns(prompt: Prompt) -> list[list[Turn]]:
+    """Ways to give the messages to a template, the plainest first; each holds all that they say.
+
+    Templates differ in the roles that they know: Gemma's refuses "system", Mistral's "tool" without its
+    call, Phi's leaves out what it does not know, Llama's rewrites results of tools, and several want
+    user and assistant to take turns. So: as they are; then results of tools in a user's turn; then all
+    but the assistant in the user's, with neighbours in one turn.
+    """
+    plain = [Turn(message.role, ((i, ""),)) for i, message in enumerate(prompt.messages)]
+    told = [_told(turn) for turn in plain]
+    taking: list[Turn] = []
+    for turn, message in zip(told, prompt.messages, strict=True):
+        role = "assistant" if turn.role == "assistant" else "user"
+        if not prompt.content(message).strip():
+            continue  # blank: it would be an empty turn, or leave empty lines in one
+        if taking and taking[-1].role == role:
+            taking[-1] = Turn(role, taking[-1].holds + turn.holds)
+        else:
+            taking.append(Turn(role, turn.holds))
+    return [plain, *([told] if told != plain else []), *([taking] if taking != told else [])]
+
+
+def _told(turn: Turn) -> Turn:
+    """The turn with a role that every template should know, if it was one of the API's newer ones."""
+    if turn.role in ("tool", "function"):
+        return Turn("user", tuple((i, _RESULT) for i, _ in turn.holds))
+    return Turn("system", turn.holds) if turn.role == "developer" else turn
+
+
+def _fill(frame: list[str], prompt: Prompt, messages: Sequence[Message], real: str) -> Rendered:
+    """Put the messages between the parts of the frame, trimmed where the template trims (Gemma's)."""
+    text, pieces = frame[0], []
+    for message, after in zip(messages, frame[1:], strict=True):
+        content = prompt.content(message)
+        ways = (content, content.strip(), content.rstrip(), content.lstrip())
+        written = next((way for way in ways if real.startswith(text + way + after)), content)
+        pieces.append((len(text), message.start + content.find(written), len(written)))
+        text += written + after
+    if text != real:
+        raise InputError(
+            "The chat template of the surrogate rewrites what the messages say (some cut the thoughts "
+            "of earlier answers), so parts of them cannot be found again. Take out what it rewrites, "
+            "or choose another surrogate."
+        )
+    return Rendered(text, tuple(pieces))
+
+
+def _in_prompt(rendered: Rendered, start: int, end: int) -> Span | None:
+    """Where a token of the rendered text lies in the prompt's own text."""
+    after = bisect.bisect_left(rendered.pieces, (end,))
+    for at, origin, length in reversed(rendered.pieces[:after]):
+        a, b = max(start, at), min(end, at + length)
+        if a < b:
+            return a - at + origin, b - at + origin
+        if length:
+            break
+    return None

@@ -1,0 +1,1 @@
+"""The input: prompts, what other libraries hand over, and how a prompt is split into features."""

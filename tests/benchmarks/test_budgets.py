@@ -1,0 +1,146 @@
+"""``python -m benchmarks budget`` from end to end: contexts, rows, the page and its verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench_toy import entry, sized, write_hotpotqa
+from benchmarks import data, methods, report
+from benchmarks.budgets.targets import share, targets
+from benchmarks.budgets.trusting import calibration
+from benchmarks.cli import main
+from benchmarks.store import read
+from benchmarks.summary import load
+from conftest import byte_level, tiny_model
+from ropelime.results.trust import estimate
+
+
+def test_gold_paragraphs_stand_there_twice(tmp_path: Path) -> None:
+    file = write_hotpotqa(tmp_path / "h.json", [entry("x", ["One.", " Two."], ["Three."], [("A", 1)])])
+    (ten,) = data.hotpotqa(file, context="all")
+    (twice,) = data.hotpotqa(file, context="twice")
+    assert len(twice.spans) == len(ten.spans) + 2
+    assert [twice.prompt[a:b].strip() for a, b in np.array(twice.spans)[twice.gold]] == ["Two.", "Two."]
+
+
+def test_other_examples_make_a_context_longer(tmp_path: Path) -> None:
+    given = []
+    for number in range(8):
+        one = sized(f"s{number}", 4)
+        titles = {title: f"{title}{number}" for title, _ in one["context"]}
+        one["context"] = [[titles[t], s] for t, s in one["context"]]
+        one["supporting_facts"] = [[titles[t], n] for t, n in one["supporting_facts"]]
+        given.append(one)
+    file = write_hotpotqa(tmp_path / "h.json", given)
+    short = data.hotpotqa(file, context="all")
+    long = data.hotpotqa(file, context="40")
+    for a, b in zip(short, long, strict=True):
+        assert 40 <= len(b.spans) < 45
+        assert b.gold.sum() == a.gold.sum()
+        gold = [{e.prompt[s:t].strip() for s, t in np.array(e.spans)[e.gold]} for e in (a, b)]
+        assert gold[0] == gold[1]
+    assert data.hotpotqa(file, context="40")[3].prompt == long[3].prompt, "the same every time"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a tiny model in two contexts."""
+    folder = tmp_path_factory.mktemp("budget")
+    tiny_model("llama").model.save_pretrained(folder / "tiny")
+    byte_level("chatml").save_pretrained(folder / "tiny")
+    write_hotpotqa(folder / "h.json", [sized(f"s{n}", 3 + n % 5) for n in range(4)])
+    common = ["--data", str(folder / "h.json"), "--surrogate", str(folder / "tiny")]
+    common += ["--dtype", "float32", "--device", "cpu", "--quiet"]
+    for context in ("gold", "twice"):
+        results = ["--results", str(folder / f"{context}.jsonl")]
+        assert main(["budget", "--context", context, *common, *results]) == 0
+    return folder
+
+
+def test_rows_say_what_was_read_and_how_sure_it_is(ran: Path) -> None:
+    header, rows = read(ran / "gold.jsonl")
+    assert header["bench"] == "budget"
+    by = {(row["example"], row["method"]): row for row in rows}
+    names = [m.name for m in methods.budget("gold")]
+    assert {m for _, m in by} == {*names, "chance"}
+    for (example, name), row in by.items():
+        if name == "chance":
+            continue
+        assert row["run"] <= row["tokens"] + row["masks"], "shared work is run once"
+        known = {k[3:]: v for k, v in row.items() if k[:3] == "by_"}
+        assert bool(known) == (name in ("evidence", "faithful", "paper"))
+        assert not known or 0 <= estimate(known, singles=True) <= 1
+        assert ("covered" in row) == (example == "s0" or example == "s3") or "nll" not in name
+    assert by["s0", "exact, 64"]["covered"] is not None
+    assert by["s0", "evidence"]["tokens"] < by["s0", "leave-one-out"]["tokens"]
+
+
+def test_the_page(ran: Path, tmp_path: Path) -> None:
+    written = report.write([ran / "gold.jsonl", ran / "twice.jsonl"], tmp_path)
+    page = (tmp_path / "budget.md").read_text(encoding="utf-8")
+    assert written[0] == tmp_path / "budget.md"
+    for words in ("## Gold paragraphs", "## The same evidence twice", "## Intervals", "paper, Qwen-8B"):
+        assert words in page
+    assert str(ran) not in page, "no path of this machine"
+    report.write([ran / "twice.jsonl", ran / "gold.jsonl"], tmp_path)
+    assert len((tmp_path / "budget.md").read_text(encoding="utf-8")) == len(page)
+
+
+def rows_of(method: str, count: int, **figures: Any) -> list[dict[str, Any]]:
+    """Rows of one method in which trust and truth go together."""
+    return [
+        {
+            "example": str(i), "group": "all", "features": 40, "gold": 2, "method": method,
+            "iou": i / count, "f1": i / count, "auroc": i / count, "lds": i / count,
+            "first": float(i > count / 2), "masks": 42, "tokens": 100, "run": 90, "covered": 0.9,
+            "halfwidth": 0.1, "reach": 1.0, "by_share": -3 + 2.9 * i / count, "by_drop": 1.0,
+            "by_foretold": i / count, **figures,
+        }
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
+    names = ["evidence", "faithful", "contextcite"]
+    header = {
+        "ropelime-results": 1, "bench": "budget", "context": "all", "methods": names, "examples": 40,
+        "surrogate": {"name": "smollm2"}, "seed": 0, "command": "python -m benchmarks budget",
+    }  # fmt: skip
+    rows = [*rows_of("evidence", 40), *rows_of("faithful", 40)]
+    rows += rows_of("contextcite", 40, tokens=1000, f1=0.1, lds=0.2)
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n", encoding="utf-8")
+    results = load(path)
+    for method in ("evidence", "faithful"):
+        judged = calibration(results, method)
+        assert judged is not None
+        assert judged.worst == pytest.approx(1)
+        assert judged.crossed > 0.9
+        assert np.all(np.diff(judged.true) >= 0)
+    assert share(results, "evidence", "tokens") == pytest.approx(0.1)
+    verdicts = {t.what: t.verdict for t in targets({("all", "smollm2"): results})}
+    assert verdicts["smollm2: F1 of evidence less ContextCite's"] == "reached"
+    assert verdicts["smollm2: tokens of evidence over ContextCite's"] == "reached"
+    assert verdicts["smollm2: trust tells the worst fifth, faithful"] == "reached"
+    assert any("missed" in verdict for verdict in verdicts.values())
+
+
+def test_other_removals_compare_exact_readings_only(ran: Path, tmp_path: Path) -> None:
+    common = ["--data", str(ran / "h.json"), "--surrogate", str(ran / "tiny")]
+    common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]
+    for how in ("delete", "in-place"):
+        results = ["--results", str(tmp_path / f"{how}.jsonl")]
+        assert main(["budget", "--removal", how, *common, *results]) == 0
+    header, rows = read(tmp_path / "in-place.jsonl")
+    assert header["removal"] == "in-place"
+    assert "--removal in-place" in header["command"]
+    assert {row["method"] for row in rows} >= {"leave-one-out, exact", "contextcite"}
+    assert not {row["method"] for row in rows} & {"evidence", "singles", "cheap, 128"}
+    report.write([tmp_path / "delete.jsonl", tmp_path / "in-place.jsonl"], tmp_path)
+    page = (tmp_path / "budget.md").read_text(encoding="utf-8")
+    assert "hidden from everything behind it too" in page

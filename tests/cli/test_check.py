@@ -1,0 +1,439 @@
+"""Assertions about explanations, and the command that reports them: table, JUnit XML, exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ropelime import Explanation, InputError
+from ropelime.cli import main
+from ropelime.method.scores import Floats, Masks
+from ropelime.results.assertions import Assertion, Verdict, check, read
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.views.junit import Case, junit
+from toy import additive, toy
+
+Capture = pytest.CaptureFixture[str]
+CHUNKS = [{"text": f"C{i}.", "source": f"docs/{i}.txt"} for i in range(4)]
+CHAT = [{"role": role, "content": f"Say {role}."} for role in ("system", "user", "tool", "user")]
+
+
+def documents(*coef: float) -> Explanation:
+    context = CHUNKS[: len(coef)]
+    return toy(None, "yes", context=context, features="document", surrogate=additive(coef))
+
+
+def verdict(e: Explanation, kind: str, part: dict[str, Any], **more: Any) -> Verdict:
+    return check(e, read({kind: part, **more}))
+
+
+def holds(e: Explanation, kind: str, part: dict[str, Any], **more: Any) -> bool:
+    return verdict(e, kind, part, **more).holds
+
+
+# The rule.
+
+
+def test_an_answer_rests_on_what_carries_it() -> None:
+    e = documents(0.0, 0.0, 0.0, 2.0)
+    assert holds(e, "rests_on", {"document": 3})
+    assert not holds(e, "not_rests_on", {"document": 3})
+    assert not holds(e, "rests_on", {"document": 0})
+    assert holds(e, "not_rests_on", {"document": 0})
+
+
+@pytest.mark.parametrize(("share", "carried"), [(0.38, True), (0.37, False)])
+def test_it_takes_one_and_a_half_times_the_fair_share(share: float, carried: bool) -> None:
+    e = documents(share, *[(1 - share) / 3] * 3)
+    found = verdict(e, "rests_on", {"document": 0})
+    assert found.holds is carried
+    assert found.bar == pytest.approx(1.5 * 0.25)
+    assert found.share == pytest.approx(share)
+    assert holds(e, "not_rests_on", {"document": 0}) is not carried, "one is the other's opposite"
+    assert not holds(e, "rests_on", {"document": 0}, factor=1.6)
+    assert holds(e, "rests_on", {"document": 0}, factor=1.4)
+
+
+def test_a_part_that_holds_most_of_the_prompt_can_carry_it_too() -> None:
+    """1.5 times four fifths is more than everything: half way to everything is enough."""
+    e = toy("a b c d e", "yes", surrogate=additive([1.0, 1.0, 1.0, 1.0, 0.0]))
+    found = verdict(e, "rests_on", {"text": "a b c d"})
+    assert found.bar == pytest.approx(0.9)
+    assert found.holds
+    e = toy("a b c d e", "yes", surrogate=additive([1.0, 1.0, 1.0, 1.0, 1.0]))
+    assert not holds(e, "rests_on", {"text": "a b c d"})
+
+
+def test_what_opposes_the_answer_does_not_carry_it() -> None:
+    e = documents(-3.0, 1.0, 0.0, 0.0)
+    assert verdict(e, "rests_on", {"document": 0}).share == pytest.approx(-0.75)
+    assert not holds(e, "rests_on", {"document": 0})
+
+
+def test_an_answer_that_nothing_moved_rests_on_nothing() -> None:
+    e = documents(0.05, 0.0, 0.0, 0.0)
+    found = verdict(e, "rests_on", {"document": 0})
+    assert not found.holds
+    assert "rests on nothing" in found.why
+    assert holds(e, "not_rests_on", {"document": 0})
+
+
+def test_shares_of_ones_own() -> None:
+    e = documents(6.0, 4.0, 0.0, 0.0)
+    assert holds(e, "rests_on", {"document": 0}, at_least=0.6 - 1e-9)
+    assert not holds(e, "rests_on", {"document": 0}, at_least=0.61)
+    assert holds(e, "not_rests_on", {"document": 1}, at_most=0.41)
+    assert not holds(e, "not_rests_on", {"document": 1}, at_most=0.39)
+
+
+def test_a_part_is_all_of_its_features() -> None:
+    context = ["One is. Two is.", "Three is. Four is."]
+    surrogate = additive([0.5, 0.5, 0.0, 0.0])
+    e = toy(None, "yes", context=context, features="sentence", surrogate=surrogate)
+    found = verdict(e, "rests_on", {"document": 0})
+    assert found.share == pytest.approx(1.0)
+    assert found.bar == pytest.approx(0.75)
+
+
+def test_messages_roles_sources_and_texts() -> None:
+    e = toy(None, "yes", messages=CHAT, features="message", surrogate=additive([0.0, 1.0, 0.0, 1.0]))
+    assert holds(e, "not_rests_on", {"message": 0})
+    assert holds(e, "not_rests_on", {"role": "system"})
+    assert verdict(e, "rests_on", {"role": "user"}).share == pytest.approx(1.0)
+    assert holds(e, "rests_on", {"role": "user"})
+    e = documents(0.0, 2.0, 0.0, 0.0)
+    assert holds(e, "rests_on", {"source": "docs/1.txt"})
+    assert holds(e, "rests_on", {"source": "1.txt"}), "the file's name is enough"
+    with pytest.raises(InputError, match=r"No feature lies in source '\.txt'"):
+        holds(e, "rests_on", {"source": ".txt"})
+    assert holds(e, "rests_on", {"text": "C1"})
+    assert verdict(e, "rests_on", {"text": "C"}, at_least=0.5).share == pytest.approx(1.0)
+
+
+def test_a_part_of_the_answer() -> None:
+    coef = np.array([[2.0, 0.0], [0.0, 2.0]])
+    e = toy(None, "Yes it is. Now it was.", context=["A.", "B."], features="document",
+            surrogate=additive(coef))  # fmt: skip
+    assert holds(e, "rests_on", {"document": 0}, of="Yes it is.")
+    assert not holds(e, "rests_on", {"document": 0}, of="Now it was.")
+    with pytest.raises(InputError, match="does not say 'Perhaps'"):
+        holds(e, "rests_on", {"document": 0}, of="Perhaps")
+
+
+def test_in_words() -> None:
+    assert str(read({"rests_on": {"document": 3}})) == "rests on document 3"
+    assert str(read({"not_rests_on": {"role": "system"}, "of": "x"})) == (
+        "'x' does not rest on role 'system'"
+    )
+    assert read({"rests_on": {"message": 0}}) == Assertion("rests_on", "message", 0)
+    assert (
+        "carries 100% of it; more than 38% is"
+        in verdict(documents(1.0, 0.0, 0.0, 0.0), "rests_on", {"document": 0}).why
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (5, "An assertion is a mapping"),
+        ({}, "exactly one of rests_on and not_rests_on"),
+        ({"rests_on": {"document": 0}, "not_rests_on": {"document": 1}}, "exactly one of"),
+        ({"rests_on": {"document": 0}, "at_most": 0.5}, "Unknown key of an assertion 'at_most'"),
+        ({"rests_on": {"document": 0}, "facto": 2}, "Did you mean 'factor'"),
+        ({"rests_on": 3}, "rests_on takes one of document, message"),
+        ({"rests_on": {"document": 0, "text": "x"}}, "takes one of"),
+        ({"rests_on": {"documant": 0}}, "Did you mean 'document'"),
+        ({"rests_on": {"document": "0"}}, "must be a number, counted from 0"),
+        ({"rests_on": {"document": True}}, "must be a number"),
+        ({"rests_on": {"text": ""}}, "must be a text"),
+        ({"rests_on": {"role": 1}}, "must be a text"),
+        ({"rests_on": {"document": 0}, "at_least": 2}, "a number from 0 to 1"),
+        ({"rests_on": {"document": 0}, "factor": "high"}, "factor must be a number"),
+        ({"rests_on": {"document": 0}, "of": 3}, "of must be a text"),
+    ],
+)
+def test_assertions_that_cannot_be_read(data: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"document": 4}, "There is no document 4; they are 0 to 3"),
+        ({"document": -1}, "There is no document -1"),
+        ({"message": 0}, "'message' needs messages"),
+        ({"role": "user"}, "'role' needs messages"),
+        ({"text": "absent"}, "The prompt does not say 'absent'"),
+        ({"text": "C"}, "all there is to choose from"),
+        ({"source": "9.txt"}, "No feature lies in source '9.txt'"),
+    ],
+)
+def test_parts_that_are_not_there(part: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        holds(documents(1.0, 0.0, 0.0, 0.0), "rests_on", part)
+
+
+# The command.
+
+
+class Loads:
+    """Counts how often a model is loaded, and gives a function in its place."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.function: Callable[[Masks], Floats] = lambda masks: np.asarray(2.0 * masks[:, 0] - 3.0)
+
+    def __call__(self, *_: Any, **__: Any) -> FunctionSurrogate:
+        self.count += 1
+        return FunctionSurrogate(self.function)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
+    """The first feature carries every answer."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    found = Loads()
+    monkeypatch.setattr("ropelime.surrogate.load_surrogate", found)
+    return found
+
+
+CONTEXT = {"context": ["A one.", "B two."], "question": "Which?", "output": "A."}
+FIRST = {"rests_on": {"document": 0}}
+SECOND = {"rests_on": {"document": 1}}
+METHOD = ["--features", "document", "--target", "nll", "--kernel", "uniform"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, loads: Loads) -> Callable[..., int]:
+    def checked(*lines: Any, more: list[str] | None = None) -> int:
+        file = tmp_path / "answers.jsonl"
+        text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        file.write_text(text + "\n", encoding="utf-8")
+        report = ["--junit", str(tmp_path / "report.xml")]
+        return main(["check", str(file), *METHOD, *report, *(more or [])])
+
+    return checked
+
+
+def suite(tmp_path: Path) -> ElementTree.Element:
+    return parsed((tmp_path / "report.xml").read_text(encoding="utf-8"))
+
+
+def parsed(text: str) -> ElementTree.Element:
+    """The one suite of a report, after its shape was held against the common JUnit schema."""
+    root = ElementTree.fromstring(text)
+    assert root.tag == "testsuites"
+    (found,) = root
+    assert found.tag == "testsuite"
+    assert {"name", "tests", "failures", "errors", "time"} <= set(found.attrib)
+    assert set(found.attrib) <= {"name", "tests", "failures", "errors", "skipped", "time"}
+    counts = {"failure": 0, "error": 0}
+    for case in found:
+        assert case.tag == "testcase"
+        assert set(case.attrib) == {"classname", "name", "time"}
+        assert float(case.attrib["time"]) >= 0
+        assert len(case) <= 1
+        for result in case:
+            counts[result.tag] += 1
+            assert set(result.attrib) == {"message", "type"}
+            assert result.text
+    for element in (root, found):
+        assert int(element.attrib["tests"]) == len(found)
+        assert int(element.attrib["failures"]) == counts["failure"]
+        assert int(element.attrib["errors"]) == counts["error"]
+    return found
+
+
+def test_all_hold(run: Any, loads: Loads, tmp_path: Path, capsys: Capture) -> None:
+    lines = [{"id": f"answer-{i}", **CONTEXT, "expect": [FIRST]} for i in range(3)]
+    assert run(*lines) == 0
+    out, err = capsys.readouterr()
+    assert loads.count == 1, "the model is loaded once"
+    assert "3 checked: 3 hold, 0 fail, 0 could not be checked" in out
+    assert err == ""
+    assert [case.attrib["classname"] for case in suite(tmp_path)] == [f"answer-{i}" for i in range(3)]
+
+
+def test_some_fail(run: Any, tmp_path: Path, capsys: Capture) -> None:
+    assert run({**CONTEXT, "expect": [FIRST, SECOND]}) == 1
+    out, _ = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[:1]] == ["holds"]
+    assert "FAILS" in out
+    held, failed = suite(tmp_path)
+    assert (len(held), len(failed)) == (0, 1)
+    assert failed.attrib["name"] == "line 1: rests on document 1"
+    assert "document 1 carries 0% of it" in failed[0].attrib["message"]
+
+
+def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, capsys: Capture) -> None:
+    good = {**CONTEXT, "expect": [FIRST]}
+    bad: list[tuple[Any, str]] = [
+        ("{", "This is no JSON"),
+        ("[1]", "A JSON object is needed, not list"),
+        ({**CONTEXT}, '"expect" must be a list'),
+        ({**CONTEXT, "expect": []}, '"expect" must be a list'),
+        ({**CONTEXT, "expect": [{"rests": 1}]}, "exactly one of"),
+        ({**CONTEXT, "expected": [FIRST]}, "Did you mean 'expect'"),
+        ({"prompt": "x", **CONTEXT, "expect": [FIRST]}, "exactly one of prompt"),
+        ({"explanation": "none.json", "expect": [FIRST]}, "There is no file"),
+        ({"explanation": 5, "expect": [FIRST]}, "the path of a saved one"),
+        ({"explanation": "x", "output": "y", "expect": [FIRST]}, "stands alone"),
+        ({**CONTEXT, "expect": [{"rests_on": {"document": 7}}]}, "There is no document 7"),
+        ({**CONTEXT, "features": 5, "expect": [FIRST]}, "features must be"),
+        ({**CONTEXT, "output": "", "expect": [FIRST]}, "output is empty"),
+    ]  # fmt: skip
+    lines = [good, "", *(line for line, _ in bad), good]
+    assert run(*lines) == 2
+    out, err = capsys.readouterr()
+    said = err.splitlines()
+    assert len(said) == len(bad)
+    for number, ((_, message), line) in enumerate(zip(bad, said, strict=True), 3):
+        assert f"answers.jsonl, line {number}: " in line
+        assert message in line
+    assert f"2 hold, 0 fail, {len(bad)} could not be checked" in out
+    assert int(suite(tmp_path).attrib["errors"]) == len(bad)
+
+
+def test_what_could_not_be_checked_outweighs_what_fails(run: Any) -> None:
+    assert run({**CONTEXT, "expect": [SECOND]}, "{") == 2
+
+
+def test_every_form_of_input(run: Any, tmp_path: Path, loads: Loads) -> None:
+    saved = documents(2.0, 0.0, 0.0, 0.0)
+    (tmp_path / "saved").mkdir()
+    saved.save(tmp_path / "saved" / "why.json")
+    chat = [{"role": "system", "content": "Sing."}, {"role": "user", "content": "Now."}]
+    response = {"query": "Which?", "result": "A.", "source_documents": ["A one.", "B two."]}
+    first = {"rests_on": {"text": "red"}}
+    assert run(
+        {"prompt": "red green", "output": "x", "features": "word", "expect": first},
+        {"prompt": "red green", "output": "x", "features": [[0, 3], [4, 9]], "expect": first},
+        {**CONTEXT, "expect": FIRST},
+        {"messages": chat, "output": "x", "features": "message",
+         "expect": {"rests_on": {"message": 0}}},
+        {"response": response, "expect": FIRST},
+        {"explanation": "saved/why.json", "expect": {"rests_on": {"source": "0.txt"}}},
+    ) == 0  # fmt: skip
+    assert loads.count == 1
+
+
+def test_saved_explanations_need_no_model(run: Any, tmp_path: Path, loads: Loads) -> None:
+    documents(2.0, 0.0, 0.0, 0.0).save(tmp_path / "why.json")
+    assert run({"explanation": "why.json", "expect": [FIRST]}) == 0
+    assert loads.count == 0
+
+
+def test_wrong_options_and_files_exit_with_2(
+    run: Any, tmp_path: Path, capsys: Capture, loads: Loads
+) -> None:
+    good = {**CONTEXT, "expect": [FIRST]}
+    assert run(good, more=["--sampler", "leave-one"]) == 2
+    assert "Did you mean 'leave-one-out'" in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "none.jsonl")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert run("", "  ") == 2
+    assert "nothing to check" in capsys.readouterr().err
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    assert main(["check", str(tmp_path / "latin")]) == 2
+
+
+def test_standard_input_and_silence(
+    loads: Loads, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    line = json.dumps({**CONTEXT, "expect": [FIRST]})
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\ufeff" + line))
+    assert main(["check", "-", *METHOD, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_in_a_line_can_act_on_the_terminal(run: Any, tmp_path: Path, capsys: Capture) -> None:
+    nasty = "\x1b[31m\x00\ud800]]>&<b>\u202e"
+    line = {"id": nasty, **CONTEXT, "expect": [FIRST, {"rests_on": {"text": nasty}}]}
+    assert run(line) == 2
+    assert "\x1b" not in "".join(capsys.readouterr())
+    assert "[U+001B]" in suite(tmp_path)[0].attrib["classname"]
+
+
+def test_the_report_is_written_before_anything_is_shown(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run({**CONTEXT, "expect": [FIRST]}, more=["--junit", str(tmp_path / "none" / "report.xml")])
+    assert stop.value.code == 2
+
+
+@given(st.text(), st.text(), st.text())
+def test_any_text_makes_a_valid_report(name: str, what: str, why: str) -> None:
+    cases = [
+        Case(1, name, what, Verdict(True, 1.0, 0.5, why)),
+        Case(2, name, what, Verdict(False, 0.1, 0.5, why or "x"), seconds=1.5),
+        Case(3, name, what, wrong=why or "x"),
+    ]
+    found = parsed(junit(name, cases))
+    assert (found.attrib["failures"], found.attrib["errors"]) == ("1", "1")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["document", "text", "role", "content", "a"]), inner, max_size=2
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["id", "expect", "explanation", "prompt", "context", "question", "messages", "output",
+             "response", "request", "features"]
+        ),
+        JSON,
+    )
+)  # fmt: skip
+def test_no_line_breaks_the_others(run: Any, line: dict[str, Any]) -> None:
+    assert run({"expect": [FIRST], **line}, {**CONTEXT, "expect": [FIRST]}) in (0, 1, 2)
+
+
+def test_what_is_damaged_is_told_and_the_rest_is_checked(tmp_path: Path, capsys: Capture) -> None:
+    e = documents(0.0, 0.0, 0.0, 2.0)
+    e.save(tmp_path / "good.json")
+    data = json.loads(e.to_json())
+    data["features"][0]["start"] = "zero"
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    expect = [{"rests_on": {"document": 3}}]
+    given = [
+        {"explanation": "bad.json", "expect": expect},
+        {"explanation": "a\0b.json", "expect": expect},
+        {"response": {"choices": [5]}, "request": {"messages": CHAT}, "expect": expect},
+        {"explanation": "good.json", "expect": expect},
+    ]
+    file = tmp_path / "all.jsonl"
+    file.write_text("\n".join(map(json.dumps, given)))
+    assert main(["check", str(file), "--junit", str(tmp_path / "j.xml")]) == 2
+    assert "1 hold, 0 fail, 3 could not be checked" in capsys.readouterr().out
+    assert (tmp_path / "j.xml").exists()
+
+
+def test_what_fails_is_said_even_when_quiet(tmp_path: Path, capsys: Capture) -> None:
+    documents(0.0, 0.0, 0.0, 2.0).save(tmp_path / "e.json")
+    line = {"explanation": "e.json", "expect": [{"rests_on": {"document": n}} for n in (0, 3)]}
+    (tmp_path / "all.jsonl").write_text(json.dumps(line))
+    assert main(["check", str(tmp_path / "all.jsonl"), "--quiet"]) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert "line 1 fails: rests on document 0" in told.err
+    assert "document 3" not in told.err

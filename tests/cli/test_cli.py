@@ -1,0 +1,290 @@
+"""The command line: help, exit codes, pipes, silence and interrupts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropelime import load
+from ropelime.cli import main, parser
+from ropelime.method.rounds import PRESETS
+from ropelime.method.scores import Floats, Masks
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.surrogate import loading as models
+from toy import OUTPUT, PROMPT, additive
+
+Capture = pytest.CaptureFixture[str]
+METHOD = ["--features", "word", "--target", "nll", "--kernel", "uniform"]
+Use = Callable[[Callable[[Masks], Floats]], None]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Put a function in the place of the model that the command line would load."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def put(function: Callable[[Masks], Floats]) -> None:
+        surrogate = FunctionSurrogate(function)
+        monkeypatch.setattr("ropelime.surrogate.load_surrogate", lambda *_, **__: surrogate)
+
+    put(additive())
+    return put
+
+
+@pytest.fixture
+def prompt(tmp_path: Path, use: Use) -> str:
+    path = tmp_path / "prompt.txt"
+    path.write_text(PROMPT)
+    return str(path)
+
+
+def explain(prompt: str, *more: str) -> int:
+    return main(["explain", "--prompt", prompt, "--output", OUTPUT, *METHOD, *more])
+
+
+def commands() -> list[str]:
+    actions: Any = parser()._subparsers
+    return list(actions._group_actions[0].choices)
+
+
+def test_the_commands_that_there_must_be() -> None:
+    assert {"explain", "ask", "check", "models", "demo"} <= set(commands())
+
+
+@pytest.mark.parametrize("command", [None, *commands()])
+def test_help(command: str | None, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"] if command else ["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: ropelime")
+    assert command not in ("explain", "ask", "check", "models", None) or "examples:\n  ropelime" in text
+
+
+def test_help_says_what_each_preset_is_for(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for preset in PRESETS:
+        assert re.search(rf"\b{preset}( \(default\))?: ", text)
+    assert "by the preset if not given" in text
+
+
+def test_version(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("ropelime ")
+
+
+def test_explain_shows_and_writes(prompt: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "why.json"
+    assert explain(prompt, "--json", str(file), "--top", "2") == 0
+    out, err = capsys.readouterr()
+    assert "the 2 largest shares" in out
+    assert f"Written to {file}" in out
+    assert "\x1b" not in out, "no colour in a pipe"
+    assert err == ""
+    assert load(file).top(1)[0].text == "red "
+
+
+def test_explain_writes_the_page(prompt: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "why.html"
+    assert explain(prompt, "--html", str(file)) == 0
+    assert f"Written to {file}" in capsys.readouterr().out
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_explain_prints_the_sources(prompt: str, use: Use, capsys: Capture) -> None:
+    use(additive([0.0, 0.0, 3.0, 0.0, 0.0]))
+    assert explain(prompt, "--cite") == 0
+    out, err = capsys.readouterr()
+    assert out == f"{OUTPUT} [1]\n\n[1] blue\n"
+    assert err == ""
+
+
+def test_sources_cannot_act_on_the_terminal(tmp_path: Path, use: Use, capsys: Capture) -> None:
+    use(additive([3.0, 0.0]))
+    (tmp_path / "prompt.txt").write_text("\x1b[31mred green")
+    assert explain(str(tmp_path / "prompt.txt"), "--cite") == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_quiet_is_silent(prompt: str, tmp_path: Path, capsys: Capture) -> None:
+    assert explain(prompt, "--quiet", "--json", str(tmp_path / "why.json")) == 0
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "why.json").exists()
+
+
+def test_the_output_may_be_a_file(prompt: str, tmp_path: Path) -> None:
+    (tmp_path / "answer.txt").write_text("from a file\n")
+    arguments = ["--output", str(tmp_path / "answer.txt"), "--json", str(tmp_path / "why.json")]
+    assert main(["explain", "--prompt", prompt, *METHOD, *arguments]) == 0
+    assert load(tmp_path / "why.json").output == "from a file"
+
+
+def test_the_prompt_may_come_through_a_pipe(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(PROMPT))
+    assert explain("-") == 0
+
+
+def test_context_and_messages(use: Use, tmp_path: Path, capsys: Capture) -> None:
+    use(additive([1.0, 2.0]))
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"This is {name}.")
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    method = ["--output", "yes", "--target", "nll", "--kernel", "uniform", "--features"]
+    asked = ["explain", "--context", *files, "--question", "Which?"]
+    assert main([*asked, *method, "document"]) == 0
+    assert "Which?" in capsys.readouterr().out
+    chat = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]
+    (tmp_path / "chat.json").write_text(json.dumps(chat))
+    assert main(["explain", "--messages", str(tmp_path / "chat.json"), *method, "message"]) == 0
+    assert "Ho." in capsys.readouterr().out
+
+
+def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
+    use(lambda masks: np.asarray(masks[:, 3] - 3.0))
+    arguments = ["--target", "nll", "--kernel", "hamming", "--json", str(tmp_path / "demo.json")]
+    assert main(["demo", *arguments]) == 0
+    assert "Marta Velling" in capsys.readouterr().out
+    e = load(tmp_path / "demo.json")
+    assert len(e.features) == 15
+    assert e.top(1)[0].text.startswith("Marta Velling was an engineer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sampler", "leave-one"], "Did you mean 'leave-one-out'"),
+        (["--features", "wrod"], "Did you mean 'word'"),
+        (["--budget", "0"], "budget must be at least 1"),
+        (["--budget", "many"], "budget must be 'auto', a number of masks"),
+        (["--question", "Why?"], "question goes with context"),
+        (["--context", "PROMPT"], "exactly one of"),
+        (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
+        (["--messages", "PROMPT"], "is no JSON"),
+        (["--output", ""], "output is empty"),
+        (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
+    ],
+)
+def test_what_is_refused_exits_with_1(
+    prompt: str, arguments: list[str], message: str, capsys: Capture
+) -> None:
+    assert explain(prompt, *[prompt if a == "PROMPT" else a for a in arguments]) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("ropelime: ")
+    assert message in err
+    assert out == ""
+
+
+def test_files_that_are_no_text(prompt: str, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    assert explain(str(tmp_path / "latin")) == 1
+    assert "is not UTF-8 text" in capsys.readouterr().err
+    assert explain(str(tmp_path)) == 1
+    assert "cannot be read: Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["explan"], ["explain"], ["explain", "--output", "x", "--seed", "many"], ["models", "drop"]],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "usage: ropelime" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    prompt: str, use: Use, tmp_path: Path, capsys: Capture
+) -> None:
+    def never(masks: Masks) -> Floats:
+        raise AssertionError("asked")
+
+    use(never)
+    for place in (tmp_path / "none" / "why.json", tmp_path):
+        with pytest.raises(SystemExit) as stop:
+            explain(prompt, "--json", str(place))
+        assert stop.value.code == 2
+        assert "folder" in capsys.readouterr().err
+
+
+def test_an_interrupt_exits_with_130_and_leaves_the_old_file(
+    prompt: str, use: Use, tmp_path: Path, capsys: Capture
+) -> None:
+    def interrupt(masks: Masks) -> Floats:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "why.json"
+    file.write_text("old")
+    use(interrupt)
+    assert explain(prompt, "--json", str(file)) == 130
+    assert file.read_text() == "old"
+    assert "interrupted" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["prompt.txt", "why.json"]
+
+
+def test_models_lists_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path))
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["smollm2", *models.HUB]
+    assert "not fetched" in lines[0]
+    folder = models._embedded_folder()
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "ropelime-files.json").write_text('{"config.json": 2}')
+    assert main(["models", "list"]) == 0
+    assert str(folder) in capsys.readouterr().out
+    assert main(["models", "fetch", "smollm2"]) == 0
+    assert capsys.readouterr().out.strip() == str(folder)
+
+
+def test_models_fetch_of_nothing_and_of_something_unknown(capsys: Capture) -> None:
+    assert main(["models", "fetch"]) == 1
+    assert "Say which model" in capsys.readouterr().err
+    assert main(["models", "fetch", "smollm3"]) == 1
+    assert "Did you mean 'smollm2'" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = "from ropelime.cli import main; raise SystemExit(main(['models']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_output_that_is_full_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "ropelime", "models"]
+        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert told.returncode == 1
+    assert told.stderr == "ropelime: the output cannot be written: No space left on device\n"
+
+
+def test_what_the_terminal_cannot_show_is_no_reason_to_fail() -> None:
+    code = "from ropelime.cli import main; main(['models']); print('naïve ·')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=True
+    )
+    assert told.stdout.endswith(b"na?ve ?\n")

@@ -1,0 +1,148 @@
+"""Citations: which sentence names which source, by the rule that is stated."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropelime import Explanation, explain
+from ropelime.results.citations import Cited
+from toy import additive, toy
+
+TWO = "Yes it is. Now it was."  # two sentences, a token each
+
+
+def cited(coef: Any, output: str = TWO, **options: Any) -> Cited:
+    """Cite an answer whose tokens have known coefficients, a row for each word of the prompt."""
+    known = np.asarray(coef, dtype=float)
+    prompt = " ".join(f"w{i}" for i in range(len(known)))
+    return toy(prompt, output, surrogate=additive(known), sampler="exhaustive", **options).cite()
+
+
+def numbers(c: Cited) -> list[tuple[int, ...]]:
+    return [sentence.sources for sentence in c.sentences]
+
+
+def features(c: Cited) -> list[int]:
+    return [source.feature for source in c.sources]
+
+
+def test_each_sentence_names_what_supports_it() -> None:
+    c = cited([[0, 2], [3, 0], [0, 0], [0, 0]])
+    assert str(c) == "Yes it is. [1] Now it was. [2]\n\n[1] w1\n[2] w0"
+    assert features(c) == [1, 0]
+    assert c.sentences[0].shares == pytest.approx((1.0,))
+
+
+def test_a_source_has_one_number_however_often_it_is_named() -> None:
+    c = cited([[1, 0], [2, 3], [0, 2], [0, 0]])
+    assert numbers(c) == [(1,), (1, 2)]
+    assert features(c) == [1, 2]
+
+
+def test_opposing_features_are_not_sources() -> None:
+    c = cited([[-3, -3], [1, 0], [0, 0], [0, 0]])
+    assert features(c) == []
+    assert str(c) == f"{TWO}\n\nNo part of the prompt stands out as a source."
+
+
+@pytest.mark.parametrize(
+    ("share", "named"), [(0.38, True), (0.37, False)]
+)  # of four features, one and a half times a quarter
+def test_a_share_must_be_clearly_above_uniform(share: float, named: bool) -> None:
+    rest = (1 - share) / 3
+    c = cited([[share, 0], [rest, 0], [rest, 0], [rest, 0]])
+    assert (numbers(c)[0] == (1,)) is named
+
+
+def test_of_two_features_a_half_is_enough() -> None:
+    assert numbers(cited([[1, 0], [1, 0]]))[0] == (1, 2)
+    assert numbers(cited([[2, 0], [1, 0]]))[0] == (1,)
+
+
+def test_small_shares_are_not_named_beside_a_large_one() -> None:
+    coef = np.zeros((10, 2))
+    coef[:, 0] = [8, 2, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert numbers(cited(coef))[0] == (1, 2)
+    coef = np.zeros((40, 2))
+    coef[:2, 0] = [9, 1]  # 10% is far above uniform, and a ninth of the other
+    assert numbers(toy_of(coef).cite())[0] == (1,)
+
+
+def toy_of(coef: Any) -> Explanation:
+    prompt = " ".join(f"w{i}" for i in range(len(coef)))
+    return toy(prompt, TWO, surrogate=additive(coef), sampler="leave-one-out")
+
+
+def test_three_at_most() -> None:
+    coef = np.zeros((10, 2))
+    coef[:5, 0] = [1.0, 1.1, 1.2, 1.3, 1.4]
+    c = cited(coef)
+    assert numbers(c)[0] == (1, 2, 3)
+    assert features(c) == [4, 3, 2]
+
+
+def test_a_sentence_that_nothing_moves_has_no_mark() -> None:
+    c = cited([[2, 0.02], [0, 0], [0, 0], [0, 0]])  # the second by 0.02 nats a token
+    assert numbers(c) == [(1,), ()]
+    assert str(c).startswith("Yes it is. [1] Now it was.\n")
+    assert numbers(cited(np.zeros((4, 2)))) == [(), ()]
+
+
+def test_the_white_space_of_the_answer_stays() -> None:
+    c = cited([[1, 1], [0, 0], [0, 0]], output="  A b.\n\n- C d.\n")
+    assert str(c).splitlines()[:3] == ["  A b. [1]", "", "- C d. [1]"]
+
+
+def test_only_the_explained_span_is_cited() -> None:
+    e = toy_of(np.array([[2.0, 3.0], [0, 0], [0, 0]]))
+    assert str(e.for_output(11, 22).cite()).splitlines()[0] == "Yes it is. Now it was. [1]"
+
+
+def test_chunks_and_messages_are_named() -> None:
+    options: dict[str, Any] = {
+        "output": "yes", "surrogate": additive([0.0, 2.0]), "target": "nll", "kernel": "uniform",
+        "progress": False,
+    }  # fmt: skip
+    e = explain(context=["One.", "Two."], question="?", features="document", **options)
+    assert str(e.cite()) == "yes [1]\n\n[1] Two. (chunk 2)"
+    chat = [{"role": "system", "content": "One."}, {"role": "user", "content": "Two\nlines."}]
+    e = explain(messages=chat, features="message", **options)
+    assert str(e.cite()) == "yes [1]\n\n[1] Two lines. (message 2, user)"
+
+
+def test_markdown_has_footnotes_and_sources_are_text_in_it() -> None:
+    e = toy("<b>*a*</b> [x](javascript:y)", "So *it* is.", features=[(0, 10), (11, 28)],
+            surrogate=additive([2.0, 0.0]))  # fmt: skip
+    assert e.cite().to_markdown() == "So *it* is. [^1]\n\n[^1]: \\<b\\>\\*a\\*\\</b\\>\n"
+    e = toy("<b>*a*</b> [x](javascript:y)", "So.", features=[(0, 10), (11, 28)],
+            surrogate=additive([0.0, 2.0]))  # fmt: skip
+    assert "\n[^1]: \\[x\\](javascript:y)\n" in e.cite().to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("# one", "\\# one"), ("- two", "\\- two"), ("3. three", "3\\. three"), ("a-b. #c", "a-b. #c")],
+)
+def test_a_source_is_no_heading_or_list_in_markdown(text: str, shown: str) -> None:
+    e = toy(text + " x", features=[(0, len(text)), (len(text) + 1, len(text) + 2)],
+            surrogate=additive([2.0, 0.0]))  # fmt: skip
+    assert e.cite().to_markdown().endswith(f"[^1]: {shown}\n")
+
+
+def test_it_cannot_be_changed() -> None:
+    c = cited([[1, 1], [0, 0]])
+    with pytest.raises(FrozenInstanceError):
+        c.answer = "other"  # type: ignore[misc]
+
+
+def test_chunks_are_named_by_their_source_and_page() -> None:
+    chunks = [{"text": "One.", "source": "a.txt"}, {"text": "Two.", "source": "b_1.pdf", "page": 4}]
+    e = toy(None, "yes", context=chunks, question="?", features="document",
+            surrogate=additive([0.0, 2.0]))  # fmt: skip
+    assert e.cite().sources[0].where == "chunk 2, b_1.pdf, page 4"
+    assert str(e.cite()) == "yes [1]\n\n[1] Two. (chunk 2, b_1.pdf, page 4)"
+    assert e.cite().to_markdown().endswith("[^1]: Two. (chunk 2, b\\_1.pdf, page 4)\n")

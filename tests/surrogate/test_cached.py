@@ -1,0 +1,183 @@
+"""Cheap readings: the prompt once, then tails that do not see what is removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import byte_level, tiny_model
+from ropelime import InputError, ModelError
+from ropelime.method.rope import RopeSpace
+from ropelime.method.scores import Masks
+from ropelime.surrogate import Removal
+from ropelime.surrogate.engine import Piece
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.text import prompt as prompts
+from toy import toy
+
+PROMPT = prompts.from_context(
+    ["Paris is the capital. It lies on the Seine.", "The Louvre is a museum. A picture hangs there."],
+    "Who painted the picture?",
+)
+ANSWER = "The painter was Leonardo."
+FULL = [
+    "llama",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "mistral",
+    "phi",
+    "gpt-neox",
+    "gpt-j",
+    "cohere",
+    "glm",
+    "gpt2",
+]
+
+
+def masks(n: int) -> Masks:
+    drawn = np.random.default_rng(0).random((8, n)) < 0.5
+    return np.concatenate(
+        [np.ones((1, n), bool), np.zeros((1, n), bool), ~np.eye(n, dtype=bool), drawn]
+    )
+
+
+def scorer(
+    name: str, *, how: str = "delete", template: str | None = "chatml", **options: Any
+) -> LocalScorer:
+    surrogate = LocalSurrogate(tiny_model(name, **options).model, byte_level(template))
+    return surrogate.prepare(PROMPT, "sentence", ANSWER, removal=Removal(how))
+
+
+def one_layer(name: str) -> dict[str, Any]:
+    return {"n_layer": 1} if name in ("gpt-j", "gpt2") else {"num_hidden_layers": 1}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> None:
+    """With one layer a key knows its own token only: hiding a feature is removing it in place."""
+    spaces = [] if name == "gpt2" else [RopeSpace(layer=0)]
+    cheap = scorer(name, **one_layer(name))
+    exact = scorer(name, how="in-place", **one_layer(name))
+    z = masks(len(cheap.features))
+    ours = cheap.score(z, kl=True, spaces=spaces, cheap=True)
+    theirs = exact.score(z, kl=True, spaces=spaces)
+    np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
+    np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-4)  # type: ignore[arg-type]
+    for space in spaces:
+        np.testing.assert_allclose(ours.distances[space], theirs.distances[space], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("batch_tokens", [60, 4096])
+def test_a_tail_sees_the_full_prompt_less_what_is_removed(name: str, batch_tokens: int) -> None:
+    reader = scorer(name)
+    z = masks(len(reader.features))
+    ours = reader.score(z, kl=False, cheap=True, batch_tokens=batch_tokens)
+    np.testing.assert_allclose(ours.logprob, [naive(name, reader, mask) for mask in z], atol=1e-4)
+
+
+def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
+    """One plain call: context rows see all before them, tail rows all but the removed features."""
+    tokens = reader.sequences
+    ids = torch.tensor([*tokens.ids, *tokens.output_ids])
+    visible = torch.ones(len(ids), len(ids)).tril().bool()
+    removed = torch.tensor([owner >= 0 and not mask[owner] for owner in tokens.owner])
+    visible[tokens.tail :, : len(removed)] &= ~removed
+    additive = torch.zeros(visible.shape).masked_fill_(~visible, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        logits = (
+            tiny_model(name).model(input_ids=ids[None], attention_mask=additive[None, None]).logits[0]
+        )
+    output = torch.tensor(tokens.output_ids)
+    logp = logits[len(tokens.ids) - 1 : -1].log_softmax(-1)
+    return logp.gather(-1, output[:, None])[:, 0].numpy()
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
+    reader = scorer(name)
+    ones = np.ones(len(reader.features), dtype=bool)
+    rows = [reader.sequences.row(0, ones), reader.sequences.cheap_row(1, ones)]
+    read: dict[tuple[int, int], Any] = {}
+
+    def take(piece: Piece) -> None:
+        keys = map(tuple, piece.readings.tolist())
+        read.update(zip(keys, piece.logits.log_softmax(-1), strict=True))
+
+    with torch.inference_mode():
+        reader._surrogate.engine.run(rows, take)
+    assert len(read) == 2 * len(reader.output_spans)
+    for token in range(-len(reader.output_spans), 0):
+        torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)
+
+
+def test_a_feature_in_the_tail_is_read_exactly() -> None:
+    """Without a template nothing is pinned behind the last sentence, so its tokens are the tail."""
+    surrogate = LocalSurrogate(tiny_model("llama").model, byte_level())
+    plain = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo painted it.")
+    reader = surrogate.prepare(plain, "sentence", ANSWER)
+    z = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1]], dtype=bool)
+    cheap, exact = (reader.score(z, kl=True, cheap=way) for way in (True, False))
+    np.testing.assert_allclose(cheap.logprob[1], exact.logprob[1], atol=1e-4)
+    assert cheap.tokens[1] == exact.tokens[1]
+    assert cheap.tokens[2] < exact.tokens[2]
+
+
+def test_the_cost_is_one_prompt_and_the_tails() -> None:
+    reader = scorer("llama")
+    z = masks(len(reader.features))
+    tail = len(reader.sequences.ids) - reader.sequences.tail + len(reader.output_spans)
+    read = reader.score(z, kl=False, cheap=True)
+    distinct = len(np.unique(z, axis=0))
+    assert read.tokens[0] == len(reader.sequences.ids) + tail
+    assert read.tokens[1:].tolist() == [tail if not mask.all() else read.tokens[0] for mask in z[1:]]
+    assert read.scored == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
+
+
+def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
+    s = scorer("llama")
+    some = masks(len(s.features))
+    whole = s.cost(some, cheap=True)
+    assert np.array_equal(s.cost(some[1:], cheap=True), whole[1:])
+    assert whole[0] > 2 * whole[1:].max()
+
+
+def test_models_that_cannot_look_back_so_far_refuse() -> None:
+    reader = scorer("mistral-window")
+    with pytest.raises(ModelError, match="readings='exact'"):
+        reader.score(masks(len(reader.features)), kl=False, cheap=True)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot honour removal='in-place'"):
+        toy(readings="cheap", removal="in-place")
+    with pytest.raises(ModelError, match="no cheap readings"):
+        toy(readings="cheap")
+    with pytest.raises(InputError, match="Did you mean 'cheap'"):
+        toy(readings="cheep")
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("cheap", [True, False])
+def test_the_question_is_read_with_the_output(name: str, cheap: bool) -> None:
+    """As if it were the beginning of a longer output, whatever else is read."""
+    reader = scorer(name)
+    z = masks(len(reader.features))
+    plain = reader.score(z, kl=True, cheap=cheap)
+    both = reader.score(z, kl=True, cheap=cheap, asked=True, batch_tokens=100)
+    np.testing.assert_allclose(both.logprob, plain.logprob, atol=1e-4)
+    np.testing.assert_allclose(both.kl, plain.kl, atol=1e-4)  # type: ignore[arg-type]
+    assert plain.asked is None
+    assert both.asked is not None
+    tokens, count = reader.sequences, reader.sequences.asked
+    assert both.asked.logprob.shape == (len(z), count)
+    assert not both.asked.kl[0].any()
+    ids = torch.tensor([*tokens.ids, *tokens.output_ids])[None]
+    with torch.no_grad():
+        logp = tiny_model(name).model(input_ids=ids).logits[0].log_softmax(-1)
+    places = torch.arange(len(tokens.ids) - count, len(tokens.ids))
+    np.testing.assert_allclose(both.asked.logprob[0], logp[places - 1, ids[0, places]], atol=1e-4)

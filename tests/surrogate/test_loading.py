@@ -1,0 +1,406 @@
+"""Models from disk: loaded once, checked, and refused with a cause and a cure."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import accelerate
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from benchmarks.generation import LocalGenerator
+from benchmarks.hardware import Size
+from benchmarks.loop import Loop
+from conftest import byte_level, tiny_model
+from ropelime import InputError, ModelError, load_surrogate
+from ropelime import surrogate as surrogates
+from ropelime.method.rope import RopeSpace
+from ropelime.method.scores import Passes
+from ropelime.surrogate import Removal, Surrogate
+from ropelime.surrogate import loading as models
+from ropelime.surrogate.local import LocalSurrogate
+from ropelime.text import prompt as prompts
+
+PROMPT = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo was the painter.")
+
+
+def save(folder: Path, name: str = "llama") -> Path:
+    tiny_model(name).model.save_pretrained(folder)
+    byte_level("chatml").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return save(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "phi", "gpt-j"])
+def test_a_saved_model_reads_as_the_one_in_memory(tmp_path: Path, name: str) -> None:
+    there = load_surrogate(str(save(tmp_path, name)), dtype="float32", device="cpu")
+    here = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    a, b = (
+        s.prepare(PROMPT, "sentence", "Leonardo", removal=Removal()).score(
+            masks, kl=True, spaces=[RopeSpace()]
+        )
+        for s in (here, there)
+    )
+    np.testing.assert_allclose(a.logprob, b.logprob, atol=1e-6)
+    np.testing.assert_allclose(a.distances[RopeSpace()], b.distances[RopeSpace()], atol=1e-5)
+
+
+def test_loading_in_two_threads_leaves_the_terminal_as_it_was() -> None:
+    """What is printed is put aside for the process: the second must not take that for the terminal."""
+    out, inside = sys.stdout, threading.Event()
+
+    def load(wait: float) -> None:
+        with models._quietly():
+            inside.set()
+            time.sleep(wait)
+
+    first = threading.Thread(target=load, args=[0.05])
+    first.start()
+    inside.wait()
+    load(0.1)
+    first.join()
+    assert sys.stdout is out
+
+
+def test_the_same_arguments_give_the_same_object(saved: Path) -> None:
+    first = load_surrogate(str(saved), dtype="float32")
+    assert load_surrogate(str(saved), dtype="float32") is first
+    assert load_surrogate(str(saved), dtype="bfloat16") is not first
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dtype_and_device_are_taken_as_given(saved: Path, dtype: str) -> None:
+    described = load_surrogate(str(saved), dtype=dtype, device="cpu").describe()
+    assert (described["dtype"], described["device"]) == (dtype, "cpu")
+
+
+def test_dtype_and_device_are_chosen(saved: Path) -> None:
+    described = load_surrogate(str(saved)).describe()
+    assert described["dtype"] in ("float32", "bfloat16", "float16")
+    assert described["name"] == str(saved)
+
+
+def test_bfloat16_reads_nearly_the_same(saved: Path) -> None:
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
+    exact, rounded = (
+        load_surrogate(str(saved), dtype=dtype, device="cpu")
+        .prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+        .score(masks, kl=True, spaces=[RopeSpace()])
+        for dtype in ("float32", "bfloat16")
+    )
+    np.testing.assert_allclose(rounded.logprob, exact.logprob, atol=0.3)
+
+
+@pytest.mark.parametrize("device", ["meat", "cuda:99"])
+def test_a_device_that_is_not_there(saved: Path, device: str) -> None:
+    with pytest.raises(InputError, match=rf"Device '{device}' cannot be used.*cpu, cuda, mps"):
+        load_surrogate(str(saved), device=device)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.9])
+def test_truncated_weights(saved: Path, part: float) -> None:
+    weights = saved / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[: int(part * len(content))])
+    with pytest.raises(ModelError, match=f"{saved.name} could not be loaded.*fetch it again"):
+        load_surrogate(str(saved))
+
+
+def test_weights_that_are_not_there(saved: Path) -> None:
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load_surrogate(str(saved))
+
+
+def test_a_file_that_lacks_some_weights(saved: Path) -> None:
+    """transformers fills them with random numbers and goes on; an explanation must not."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(saved / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 of .* 'model\.layers\.1\.mlp\.up_proj\.weight'"):
+        load_surrogate(str(saved))
+
+
+def test_a_config_for_other_weights(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    config["hidden_size"] *= 2
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError):
+        load_surrogate(str(saved))
+
+
+def test_no_tokenizer(saved: Path) -> None:
+    for file in saved.glob("*token*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load_surrogate(str(saved))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"GGUF", b"GGUF\x03\0\0\0" + b"\xff" * 64], ids=len
+)
+def test_a_corrupt_gguf_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.gguf").write_bytes(content)
+    with pytest.raises(ModelError, match=r"bad\.gguf"):
+        load_surrogate(str(tmp_path / "bad.gguf"))
+
+
+def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)  # it is read on import
+    start = time.perf_counter()
+    with pytest.raises(ModelError) as error:
+        load_surrogate("somebody/not-on-this-machine")
+    assert time.perf_counter() - start < 5
+    for word in ("somebody/not-on-this-machine", "local directory", ".gguf", "smollm2"):
+        assert word in str(error.value)
+
+
+def read(surrogate: Surrogate) -> Passes:
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    scorer = surrogate.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    return scorer.score(masks, kl=True, spaces=[RopeSpace(), RopeSpace(space="hidden")])
+
+
+def assert_same(a: Passes, b: Passes, atol: float = 1e-5) -> None:
+    np.testing.assert_allclose(a.logprob, b.logprob, atol=atol)
+    for space in a.distances:
+        np.testing.assert_allclose(a.distances[space], b.distances[space], atol=atol)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt-j", "bloom"])
+@pytest.mark.parametrize("away", ["nothing", "a layer and the head", "all but a layer"])
+def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away: str) -> None:
+    here = copy.deepcopy(tiny_model(name).model)
+    there = copy.deepcopy(here)
+    parts = [p for p, module in there.named_modules() if p and not list(module.children())]
+    some = {part for part in parts if ".1." in part or part == "lm_head"}
+    layer = {part for part in parts if ".1." in part}
+    gone = {"nothing": set(), "a layer and the head": some, "all but a layer": {*parts} - layer}[away]
+    places = {part: "disk" if part in gone else "cpu" for part in parts}
+    accelerate.dispatch_model(there, places, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
+    lost = [p for p, weight in there.named_parameters() if weight.device.type == "meta"]
+    assert bool(lost) == (away != "nothing")
+    a, b = (LocalSurrogate(model, byte_level("chatml")) for model in (here, there))
+    assert b.device.type == "cpu"
+    kinds = [RopeSpace(), RopeSpace(space="hidden")] if tiny_model(name).width else []
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    cheap = [False, True] if a.engine.looks_back(512) else [False]
+    for how in cheap:
+        one, two = (
+            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cheap=how)
+            for s in (a, b)
+        )
+        assert_same(one, two)
+    words, same = (LocalGenerator(s).embed("Paris is") for s in (a, b))
+    np.testing.assert_array_equal(words, same)
+
+
+def test_a_model_over_all_that_is_there(saved: Path) -> None:
+    spread = load_surrogate(str(saved), device="auto", dtype="float32")
+    assert isinstance(spread, LocalSurrogate)
+    assert_same(read(spread), read(load_surrogate(str(saved), device="cpu", dtype="float32")))
+
+
+class Unmovable:
+    """Stands for a model whose quantised weights cannot be moved or cast."""
+
+    def to(self, *_: object) -> None:
+        raise ValueError("`.to` is not supported for 4-bit models.")
+
+
+@pytest.mark.parametrize(
+    ("quantised", "device", "options"),
+    [
+        (True, "cpu", {"dtype": "auto", "device_map": "cpu"}),
+        (True, "auto", {"dtype": "auto", "device_map": "auto"}),
+        (False, "auto", {"dtype": torch.bfloat16, "device_map": "auto"}),
+    ],
+)
+def test_what_transformers_is_asked_for(
+    saved: Path,
+    quantised: bool,
+    device: str,
+    options: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if quantised:
+        described_as(saved, {"quant_method": "bitsandbytes", "load_in_4bit": True})
+    asked: dict[str, object] = {}
+
+    def from_pretrained(folder: str, **given: object) -> tuple[Unmovable, dict[str, list[str]]]:
+        asked.update(given)
+        return Unmovable(), {"missing_keys": []}
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    model, _ = models.load_files(str(saved), None, dtype="bfloat16", device=device)
+    assert isinstance(model, Unmovable)
+    assert {k: v for k, v in asked.items() if k != "output_loading_info"} == options
+
+
+def quantise(method: str, saved: Path, into: Path) -> None:
+    """Save a model quantised; skips where the library of the method is missing."""
+    if method in ("gptq", "awq"):
+        pytest.importorskip("gptqmodel", exc_type=ImportError)
+        if method == "gptq":
+            pytest.importorskip("optimum")
+        elif transformers.__version__.startswith("4."):
+            pytest.skip("transformers 4 reads AWQ with autoawq, which runs on GPUs")
+        packed_by_hand(method, saved, into)
+        return
+    if method == "torchao":
+        library = pytest.importorskip("torchao.quantization", exc_type=ImportError)
+        how = transformers.TorchAoConfig(library.Int8WeightOnlyConfig())
+    else:
+        pytest.importorskip("bitsandbytes", exc_type=ImportError)
+        how = transformers.BitsAndBytesConfig(**{f"load_in_{method.partition(' ')[2]}": True})
+    small = transformers.AutoModelForCausalLM.from_pretrained(
+        saved, quantization_config=how, dtype=torch.float32, device_map="cpu"
+    )
+    small.save_pretrained(into)
+    byte_level("chatml").save_pretrained(into)
+
+
+def packed_by_hand(method: str, saved: Path, into: Path, *, group: int = 32) -> None:
+    """Write a checkpoint of GPTQ or AWQ, and round the saved model to what it stands for."""
+    from safetensors.torch import load_file, save_file
+
+    order = [0, 2, 4, 6, 1, 3, 5, 7] if method == "awq" else [*range(8)]
+
+    def pack(values: torch.Tensor, axis: int) -> torch.Tensor:
+        """Eight numbers of four bits in every word."""
+        last = values.long().movedim(axis, -1)
+        eight = last.reshape(*last.shape[:-1], -1, 8)[..., order]
+        words: torch.Tensor = (eight << (4 * torch.arange(8))).sum(-1)
+        return words.to(torch.int32).movedim(-1, axis).contiguous()
+
+    shutil.copytree(saved, into)
+    rounded = load_file(saved / "model.safetensors")
+    weights = dict(rounded)
+    for name in [name for name in weights if "_proj" in name]:
+        weight = weights.pop(name)
+        whole = weight.T.reshape(-1, group, len(weight))  # (groups, group, out)
+        low, high = whole.amin(1, keepdim=True), whole.amax(1, keepdim=True)
+        scale = (high - low) / 15
+        zero = (-low / scale).round()
+        steps = (whole / scale + zero).round().clamp(0, 15)
+        rounded[name] = ((steps - zero) * scale).flatten(0, 1).T.contiguous()
+        small = steps.flatten(0, 1)
+        at = name.removesuffix("weight")
+        weights[at + "scales"] = scale[:, 0].half()
+        if method == "gptq":  # whose files hold zeros less one
+            weights[at + "qzeros"] = pack(zero[:, 0] - 1, 1)
+            weights[at + "g_idx"] = (torch.arange(len(small)) // group).int()
+        else:
+            weights[at + "qzeros"] = pack(zero[:, 0], 1)
+        weights[at + "qweight"] = pack(small, 0 if method == "gptq" else 1)
+    save_file(weights, into / "model.safetensors", metadata={"format": "pt"})
+    save_file(rounded, saved / "model.safetensors", metadata={"format": "pt"})
+    # A kernel that is not compiled first.
+    kinds: dict[str, dict[str, object]] = {
+        "gptq": {"desc_act": False, "sym": False, "backend": "gptq_torch"},
+        "awq": {"zero_point": True, "version": "gemm", "backend": "torch_awq"},
+    }
+    described_as(into, {"quant_method": method, "bits": 4, "group_size": group, **kinds[method]})
+
+
+def described_as(folder: Path, quantised: dict[str, object]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": quantised}))
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries warn about themselves
+@pytest.mark.parametrize(
+    ("method", "apart", "packing"),
+    [
+        ("torchao", 2.0, 1e-4),
+        ("bitsandbytes 4bit", 6.0, 1e-4),
+        ("bitsandbytes 8bit", 2.0, 0.2),  # its outliers are those of all tokens that are run at once
+        ("gptq", 0.1, 1e-4),
+        ("awq", 0.1, 1e-4),
+    ],
+)
+def test_a_quantised_checkpoint(
+    tmp_path: Path, method: str, apart: float, packing: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_model("llama", hidden_size=64).model.save_pretrained(tmp_path / "whole")
+    byte_level("chatml").save_pretrained(tmp_path / "whole")
+    quantise(method, tmp_path / "whole", tmp_path / "small")
+    capsys.readouterr()
+    loaded = load_surrogate(str(tmp_path / "small"), device="cpu")
+    assert isinstance(loaded, LocalSurrogate)
+    assert capsys.readouterr().out == "", "results go there"
+    assert loaded.describe()["quantization"] == method.partition(" ")[0]
+    assert loaded.describe()["dtype"] == "float32", "the checkpoint's own, not the chip's best"
+    whole = load_surrogate(str(tmp_path / "whole"), device="cpu", dtype="float32")
+    assert isinstance(whole, LocalSurrogate)
+    assert Size.of(loaded.model) == Size.of(whole.model), "however the weights are packed"
+    a, b = read(loaded), read(whole)
+    assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
+    np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=apart)
+    scorer = loaded.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    singly = Loop(loaded.model, scorer, everywhere=True).score(a.masks)
+    np.testing.assert_allclose(a.logprob, singly, atol=packing)
+
+
+@pytest.mark.parametrize(
+    ("method", "install"),
+    [
+        ("gptq", "pip install gptqmodel optimum"),
+        ("awq", "pip install (gptqmodel|autoawq)"),
+        ("bitsandbytes", "pip install bitsandbytes"),
+        ("torchao", "pip install torchao"),
+    ],
+)
+def test_a_quantised_checkpoint_without_the_library_that_reads_it(
+    saved: Path, method: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described_as(saved, {"quant_method": method})
+
+    error: Exception = ImportError("Some name is not there.")
+
+    def from_pretrained(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(models, "find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=rf"is quantised by {method}, .*: {install}\. Or .*\.gguf"):
+        load_surrogate(str(saved))
+    monkeypatch.setattr(models, "find_spec", lambda module: module)
+    with pytest.raises(
+        ModelError, match=r"fit together \(Some name .*\): pip install -U transformers "
+    ):
+        load_surrogate(str(saved))
+    error = ValueError("Some size is wrong.")
+    with pytest.raises(ModelError, match=r"could not be loaded: Some size is wrong"):
+        load_surrogate(str(saved))
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_left_while_a_model_is_loaded_and_then_as_before(collects: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with surrogates._garbage_left():
+            assert not gc.isenabled()
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -1,0 +1,166 @@
+"""Norms run by torch's own function: the same states, only where it is known to give them."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import byte_level, tiny_model
+from ropelime.surrogate import engine, norms
+from ropelime.surrogate.forms import running_by
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.text import prompt as prompts
+
+PROMPT = prompts.from_text("Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?")
+
+
+def model_of(name: str) -> Any:
+    """A tiny model whose norms weigh their dimensions; models begin with ones."""
+    model = deepcopy(tiny_model(name).model)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for part in all_norms(model):
+            part.weight.normal_(1.0, 0.3)
+    return model
+
+
+def all_norms(model: Any) -> list[Any]:
+    return [part for part in model.modules() if "RMSNorm" in type(part).__name__]
+
+
+def scorer(model: Any) -> LocalScorer:
+    return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
+
+
+def readings(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    n = len(reader.features)
+    masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
+    return reader.score(masks, kl=False, **options).logprob
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_torch_gives_what_the_norm_gives(name: str, dtype: torch.dtype) -> None:
+    model = model_of(name).to(dtype)
+    found = norms.norms_of(model)
+    assert found == all_norms(model)
+    for part in found:
+        states = torch.randn(5, len(part.weight), dtype=dtype)
+        expected = part(states)
+        with torch.inference_mode(), running_by([part], norms.by_torch):
+            made = part(states)
+        far = 1e-5 if dtype == torch.float32 else 0.02
+        torch.testing.assert_close(made, expected, atol=far, rtol=far)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
+def test_norms_that_add_one_to_their_weights_are_left_alone(name: str) -> None:
+    model = tiny_model(name).model
+    assert all_norms(model)
+    assert not norms.norms_of(model)
+
+
+def test_so_are_those_that_somebody_else_runs() -> None:
+    model = model_of("llama")
+    one, *others = all_norms(model)
+    one.forward = one.forward
+    assert norms.norms_of(model) == others
+
+
+class Watcher:
+    """Somebody whose hooks hold what cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock, self.seen = threading.Lock(), 0
+
+    def look(self, *_: Any) -> None:
+        self.seen += 1
+
+
+def test_hooks_are_not_told_of_what_is_tried() -> None:
+    model = model_of("llama")
+    watcher = Watcher()
+    for part in all_norms(model):
+        part.register_forward_hook(watcher.look)
+    reader = scorer(model)
+    assert norms.norms_of(model) == all_norms(model)
+    assert not watcher.seen
+    readings(reader)
+    assert watcher.seen
+
+
+def test_a_kernel_that_squares_in_half_precision_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first releases of torch that had one."""
+
+    def coarse(states: torch.Tensor, shape: Any, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", coarse)
+    model = model_of("llama")
+    assert norms.norms_of(model)
+    assert not norms.norms_of(model.to(torch.float16))
+
+
+@pytest.mark.parametrize("fault", ["another weight", "another argument"])
+def test_norms_that_are_more_than_that_are_left_alone(fault: str) -> None:
+    class OtherRMSNorm(type(all_norms(model_of("llama"))[0])):  # type: ignore[misc]
+        def forward(self, states: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = super().forward(states) * gate
+            return made
+
+    part = all_norms(model_of("llama"))[0]
+    if fault == "another weight":
+        part.bias = torch.nn.Parameter(torch.zeros(len(part.weight)))
+    else:
+        part.__class__ = OtherRMSNorm
+    assert not norms.norms_of(torch.nn.Sequential(part))
+
+
+def test_other_types_than_the_weights_run_as_they_did() -> None:
+    part = all_norms(model_of("llama"))[0]
+    states = torch.randn(5, len(part.weight), dtype=torch.bfloat16)
+    expected = part(states)
+    with running_by([part], norms.by_torch):
+        made = part(states)
+    assert made.dtype == expected.dtype
+    assert torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_readings_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(name)
+    made = readings(scorer(model))
+    monkeypatch.setattr(engine, "norms_of", lambda model: [])
+    np.testing.assert_allclose(made, readings(scorer(model)), atol=1e-5)
+
+
+def test_a_model_is_left_as_it_was() -> None:
+    model = model_of("llama")
+    reader = scorer(model)
+    kinds = [type(part) for part in model.modules()]
+    seen: list[Any] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.extend(type(part) for part in model.modules())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        readings(reader, progress=stop)
+    assert seen != kinds
+    assert [type(part) for part in model.modules()] == kinds
+    readings(reader)
+    assert [type(part) for part in model.modules()] == kinds
+
+
+def test_draws_of_the_user_stay_as_they_are() -> None:
+    model = model_of("llama")
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    assert norms.norms_of(model)
+    assert torch.equal(torch.randn(3), expected)

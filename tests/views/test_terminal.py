@@ -1,0 +1,162 @@
+"""The terminal view: what it says, and that no text can act on the terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ropelime import Explanation
+from ropelime.results.trust import Trust
+from ropelime.views.terminal import show, to_svg
+from toy import additive, toy
+
+
+def shown(explanation: Explanation, *, top: int = 5, colour: bool = False, width: int = 100) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    show(explanation, top=top, console=console)
+    return file.getvalue()
+
+
+def words(*texts: str) -> Explanation:
+    """An explanation over the given texts as features."""
+    spans, prompt = [], ""
+    for text in texts:
+        spans.append((len(prompt), len(prompt) + len(text)))
+        prompt += text + "\n"
+    coef = [float(len(texts) - i) for i in range(len(texts))]
+    return toy(prompt, features=spans, surrogate=additive(coef, -20))
+
+
+def test_it_shows_the_prompt_the_answer_and_the_ranking() -> None:
+    text = shown(toy(sampler="exhaustive"), top=3)
+    assert "red¹ green blue black² white⁻³" in text
+    assert "yes it is" in text
+    ranked = [line for line in text.splitlines() if "█" in line]
+    assert [line.split()[-1] for line in ranked] == ["red", "black", "white"]
+    assert [line.split()[:2] for line in ranked] == [["1", "43%"], ["2", "34%"], ["3", "14%"]]
+    assert ["+█" in line for line in ranked] == [True, True, False]
+    assert "function read 32 masked prompts" in text
+    assert "R² 1.00" in text
+
+
+def test_no_colour_codes_off_a_terminal() -> None:
+    assert "\x1b" not in shown(toy())
+    assert "\x1b[" in shown(toy(), colour=True)
+
+
+def test_supporting_and_opposing_features_have_different_colours() -> None:
+    # Blue for "red", the largest support; orange for "white", which opposes by a third of it.
+    text = shown(toy(), colour=True)
+    assert "48;2;8;81;156" in text.split("red")[0]
+    assert "48;2;225;171;138" in text.split("white")[0]
+
+
+def test_ranks_are_raised_where_there_is_no_colour() -> None:
+    assert "red¹ " in shown(toy(sampler="exhaustive"))
+    assert "red " in shown(toy(), colour=True)
+    assert "¹" not in shown(toy(), colour=True)
+    assert "¹" not in shown(toy(surrogate=additive([0.0] * 5))), "nothing is ranked by no weight"
+
+
+@pytest.mark.parametrize("width", [30, 60, 120, 240])
+def test_it_fits_the_width(width: int) -> None:
+    text = shown(toy(), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    longest = max(line.count("█") for line in text.splitlines())
+    assert longest == min(max(width // 4, 6), 30)
+    assert text.count("red") == 2
+
+
+def test_bars_are_in_proportion_to_an_eighth_and_never_empty() -> None:
+    rows = [line for line in shown(words(*"abcdefgh"), top=8).splitlines() if "+" in line]
+    assert f"+{25 * '█'} " in rows[0]
+    assert "+███▏ " in rows[-1], "an eighth of 25"
+    tiny = toy(surrogate=additive([1.0, 1e-6, 0, 0, 0]))
+    assert "+▏" in shown(tiny)
+
+
+def test_intervals_and_trust_are_shown_where_they_are_known() -> None:
+    e = toy()
+    ends = np.column_stack([e.weights - 0.4, e.weights + 0.35])
+    e = replace(e, intervals=ends, trust=Trust(0.9, "It held up."))
+    assert "1= 43% 31% to 53% +█" in shown(e), "1.1 and 1.85 of 3.5"
+    assert "trust 90% · It held up." in shown(e)
+
+
+def test_places_that_cannot_be_told_apart_are_shared() -> None:
+    e = toy(sampler="exhaustive")
+    e = replace(e, intervals=np.column_stack([e.weights - 0.4, e.weights + 0.4]))
+    text = shown(e)
+    ranked = [line for line in text.splitlines() if "█" in line]
+    assert [line.split()[0] for line in ranked] == ["1=", "1=", "3=", "3="]
+    assert "red¹⁼ green⁻³⁼ blue" in text
+    assert "black¹⁼ white⁻³⁼" in text
+
+
+def test_a_file_of_an_older_release_has_no_intervals_and_no_trust() -> None:
+    text = shown(replace(toy(), intervals=None, trust=None))
+    assert "1 43% +█" in text
+    assert "trust" not in text
+
+
+def test_warnings_are_shown() -> None:
+    assert "! The output hardly depends" in shown(toy(surrogate=additive([0.0] * 5)))
+
+
+def test_the_explained_span_is_marked() -> None:
+    assert "\x1b[7myes\x1b[0m it is" in shown(toy().for_output(0, 3), colour=True)
+
+
+@pytest.mark.parametrize("text", ["[bold]x[/bold]", "[/red]", "[link=http://a]b", ":smile:", "\\[x]"])
+def test_markup_in_the_text_is_text(text: str) -> None:
+    view = shown(words(text, "other"))
+    assert view.count(text) == 2, "in the prompt and in the ranking"
+
+
+@pytest.mark.parametrize("code", ["\x1b[31m", "\x1b]0;title\x07", "\x08", "\x9b2J", "\u202e", "\r"])
+def test_control_characters_do_not_reach_the_terminal(code: str) -> None:
+    e = words(f"a{code}b", "other")
+    answer = toy(output=f"one{code}two three")
+    for view in (shown(e), shown(answer), shown(answer.for_output(0, 5))):
+        assert code[0] not in view
+        assert "\N{REPLACEMENT CHARACTER}" in view
+
+
+@pytest.mark.parametrize("text", ["«\xa0oui\u202f!\xa0»", "日本\u3000語", "👩‍🚀", "می‌خواهم", "naïve"])
+def test_ordinary_text_of_any_script_is_shown_as_it_is(text: str) -> None:
+    assert text in shown(words(text, "other"))
+
+
+def test_a_top_of_none_or_of_more_than_there_are() -> None:
+    assert "█" not in shown(toy(), top=0)
+    assert shown(toy(), top=99).count("the 5 largest shares") == 1
+
+
+def test_the_picture_is_the_same_each_time_and_holds_the_prompt() -> None:
+    e = toy()
+    picture = to_svg(e)
+    assert picture == to_svg(e)
+    assert picture.startswith("<svg")
+    assert "answer" in picture
+
+
+def test_chunks_are_named_in_the_ranking_where_they_have_a_source() -> None:
+    chunks = [
+        {"text": "One.", "source": "a.txt"},
+        {"text": "Two.", "source": "b\x1b[31m.pdf", "page": 4},
+    ]
+    e = toy(None, context=chunks, features="document", surrogate=additive([1.0, 2.0]))
+    ranked = [line for line in shown(e).splitlines() if "█" in line]
+    assert ["b�[31m.pdf, page 4 Two." in line for line in ranked] == [True, False]
+    assert ranked[1].split()[-2:] == ["a.txt", "One."]
+    assert all(len(line) <= 40 for line in shown(e, width=40).splitlines())
+    long = [{"text": "One.", "source": f"{'folder/' * 9}a.txt"}, "Two."]
+    e = toy(None, context=long, features="document", surrogate=additive([1.0, 2.0]))
+    assert "…lder/folder/folder/a.txt One." in shown(e)
