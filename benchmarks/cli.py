@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
                 help="gold paragraphs; all ten; the gold ones of the ten twice; or so many sentences",
             )  # fmt: skip
             kind.add_argument(
-                "--removal", default="delete", help="delete, in-place or placeholder:TEXT"
+                "--ablation", default="delete", help="delete, in-place or placeholder:TEXT"
             )
         if name == "mmlu":
             kind.add_argument("--generator", metavar="MODEL", help="gSMILE's model at a chat endpoint")
@@ -298,8 +298,8 @@ def run(options: argparse.Namespace) -> None:
     else:
         examples = data.hotpotqa(options.data, context=context or "gold", limit=options.limit)
     model = Path(options.surrogate).stem if options.bench == "budget" else None
-    removal = getattr(options, "removal", "delete")
-    how = None if removal == "delete" else removal.partition(":")[0]
+    ablation = getattr(options, "ablation", "delete")
+    how = None if ablation == "delete" else ablation.partition(":")[0]
     name = "-".join(filter(None, [options.bench, context, how, model]))
     results = _results(options, name)
     surrogate = load_surrogate(
@@ -320,7 +320,7 @@ def run(options: argparse.Namespace) -> None:
             command=_command(options),
             generator=getattr(options, "generator", None),
             base_url=getattr(options, "base_url", None),
-            removal=removal,
+            ablation=ablation,
             progress=report,
         )
     if not options.quiet:
@@ -344,12 +344,12 @@ def make_report(options: argparse.Namespace) -> None:
 def _command(options: argparse.Namespace) -> str:
     """The command as it can be given again anywhere: local paths by their names only."""
     words = ["python", "-m", "benchmarks", options.bench]
-    names = ["context", "removal", "limit", "surrogate", "device", "dtype", "seed", "generator"]
+    names = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed", "generator"]
     names += ["base_url", "rounds", "shape", "lines", "together", "memory"]
     switches = [name for name in ("compile", "scaling", "start") if getattr(options, name, False)]
     if options.bench == "speed" and options.shape and "scaling" not in switches:
         names += ["features", "feature_tokens"]
-    usual = {("surrogate", "smollm2"), ("removal", "delete"), ("seed", 0), ("rounds", 3)}
+    usual = {("surrogate", "smollm2"), ("ablation", "delete"), ("seed", 0), ("rounds", 3)}
     usual |= {("together", 64), ("memory", 0)}
     for name in names:
         value = getattr(options, name, None)

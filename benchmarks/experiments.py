@@ -15,7 +15,7 @@ from benchmarks.gsmile import ChatGenerator, GSmile
 from benchmarks.runner import CHANCE, Extra
 from benchmarks.store import Store
 from ropelime._version import __version__
-from ropelime.surrogate import Removal, Surrogate
+from ropelime.surrogate import Ablation, Surrogate
 
 GSMILE = "gsmile"
 
@@ -32,7 +32,7 @@ def run(
     command: str,
     generator: str | None = None,
     base_url: str | None = None,
-    removal: str = "delete",
+    ablation: str = "delete",
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run an experiment, or go on with one.
@@ -48,7 +48,7 @@ def run(
         command: The command line, for the report.
         generator: gSMILE's model at a chat endpoint; the surrogate itself if not given.
         base_url: Address of that endpoint.
-        removal: What happens where a feature is removed; where that is not deletion, only methods that
+        ablation: What happens where a feature is removed; where that is not deletion, only methods that
             read exactly are compared.
         progress: Called with the examples done and in all.
     """
@@ -60,9 +60,9 @@ def run(
         "budget": lambda: methods.budget(context or "all"),
     }
     compared = known[bench]()
-    removed = Removal.of(removal)
+    removed = Ablation.of(ablation)
     if removed.how != "delete":
-        compared = [m for m in compared if m.readings == "exact" and m.preset is None]
+        compared = [m for m in compared if m.scoring == "exact" and m.preset is None]
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
@@ -76,7 +76,7 @@ def run(
         "limit": limit,
         "examples": len(examples),
         "data": _digest(examples),
-        **({"removal": str(removed)} if removed.how != "delete" else {}),
+        **({"ablation": str(removed)} if removed.how != "delete" else {}),
         "command": command,
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
@@ -90,7 +90,7 @@ def run(
         curves=bench == "hotpotqa",
         detail=bench == "budget",
         settle=bench == "budget" and context in ("gold", "all") and removed.how == "delete",
-        removal=removed,
+        ablation=removed,
         extras=extras,
         progress=progress,
     )

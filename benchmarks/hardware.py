@@ -66,16 +66,16 @@ class Size:
         run = [length - 1 for length in lengths]
         return self.work(sum(run), sum(n**2 for n in run) / 2, outputs * len(run))
 
-    def work(self, tokens: int, pairs: float, readings: int) -> float:
+    def work(self, tokens: int, pairs: float, scoring: int) -> float:
         """Operations of what is run, whatever is shared.
 
         Args:
             tokens: Tokens that go through the layers.
             pairs: Pairs of one of them and a key that it looks at.
-            readings: Tokens that are predicted.
+            scoring: Tokens that are predicted.
         """
         attention = self.layers * 4 * self.width * pairs
-        return 2.0 * self.linear * tokens + attention + 2.0 * self.head * readings
+        return 2.0 * self.linear * tokens + attention + 2.0 * self.head * scoring
 
 
 def _weights(module: Any) -> int:

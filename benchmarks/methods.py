@@ -13,7 +13,7 @@ from ropelime.method.attribution import Recipe
 from ropelime.method.regression import Fit
 from ropelime.method.rounds import PRESETS, Order, make_plan
 from ropelime.method.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
-from ropelime.method.scores import Floats, Ints, Masks, Passes
+from ropelime.method.scores import Floats, Ints, Masks, Scores
 from ropelime.method.targets import Logit
 
 
@@ -26,7 +26,7 @@ class Method:
         sampler: Its masks.
         recipe: Its target, kernel and regressor.
         tokens_of: Another method: masks are drawn only until they cost as many tokens as that one's.
-        readings: ``"exact"`` or ``"cheap"``.
+        scoring: ``"exact"`` or ``"cheap"``.
         preset: A preset, whose plan decides what is read and when it is enough.
         exact: So many exact readings on top of the cheap ones.
     """
@@ -35,27 +35,27 @@ class Method:
     sampler: Sampler
     recipe: Recipe
     tokens_of: str | None = None
-    readings: str = "exact"
+    scoring: str = "exact"
     preset: str | None = None
     exact: int = 0
 
-    def orders(self, n: int, seed: tuple[int, ...]) -> Generator[Order, Passes, Any]:
+    def orders(self, n: int, seed: tuple[int, ...]) -> Generator[Order, Scores, Any]:
         """Yields what to read next and is sent all that was read, as a plan does."""
-        cheap = self.readings == "cheap"
+        cached = self.scoring == "cached"
         if self.preset is not None:
             chosen = make_plan(
-                self.preset, self.recipe, sampler=None, budget=Budget(), cheap=cheap, seed=seed
+                self.preset, self.recipe, sampler=None, budget=Budget(), cached=cached, seed=seed
             )
             return (yield from chosen.orders(n, _uncounted))
         masks = self.sampler.sample(n, budget=None, rng=np.random.default_rng(seed)).masks
-        yield Order(masks, cheap)
+        yield Order(masks, cached)
         if self.exact:
             rng = np.random.default_rng(seed)
-            yield Order(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cheap=False)
+            yield Order(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cached=False)
         return None
 
 
-def _uncounted(masks: Masks, *, cheap: bool) -> Ints:
+def _uncounted(masks: Masks, *, cached: bool) -> Ints:
     """Presets ask for no prices while their budget is automatic."""
     raise NotImplementedError
 
@@ -70,13 +70,13 @@ class LogitPerToken:
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds per output token"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Log-odds of the output over its length."""
-        return np.asarray(Logit().values(passes) / passes.logprob.shape[1])
+        return np.asarray(Logit().values(scores) / scores.logprob.shape[1])
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """Log-odds of each token."""
-        return Logit().token_values(passes)
+        return Logit().token_values(scores)
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ def method(
     regressor: object,
     tokens_of: str | None = None,
     *,
-    readings: str = "exact",
+    scoring: str = "exact",
     exact: int = 0,
 ) -> Method:
     """A method from names or objects."""
     recipe = Recipe.of(target, kernel, regressor)
-    return Method(name, resolve_sampler(sampler), recipe, tokens_of, readings, None, exact)
+    return Method(name, resolve_sampler(sampler), recipe, tokens_of, scoring, None, exact)
 
 
 def preset(name: str) -> Method:
@@ -122,7 +122,7 @@ def preset(name: str) -> Method:
     chosen = PRESETS[name]
     recipe = Recipe.of(chosen.target, chosen.kernel, chosen.regressor)
     sampler = resolve_sampler(chosen.sampler)
-    return Method(name, sampler, recipe, readings=chosen.readings, preset=name)
+    return Method(name, sampler, recipe, scoring=chosen.scoring, preset=name)
 
 
 def contextcite(masks: int = 64) -> Method:
@@ -136,13 +136,13 @@ def budget(context: str) -> list[Method]:
     nll = ("nll", "uniform", "bayes-ridge")
     found = [
         preset("evidence"),
-        method("singles", "leave-one-out", "evidence", "uniform", "wls", readings="cheap"),
-        method("singles, answer only", "leave-one-out", "shift", "uniform", "wls", readings="cheap"),
-        method("singles, kl", "leave-one-out", "kl", "uniform", "wls", readings="cheap"),
+        method("singles", "leave-one-out", "evidence", "uniform", "wls", scoring="cached"),
+        method("singles, answer only", "leave-one-out", "shift", "uniform", "wls", scoring="cached"),
+        method("singles, kl", "leave-one-out", "kl", "uniform", "wls", scoring="cached"),
         preset("faithful"),
         contextcite(),
         method("exact, 64", "hadamard:64", *nll),
-        method("cheap, 128", "hadamard:128", *nll, readings="cheap"),
+        method("cheap, 128", "hadamard:128", *nll, scoring="cached"),
     ]
     if context.isdecimal():
         return found
@@ -154,9 +154,9 @@ def budget(context: str) -> list[Method]:
         found += [preset("paper")]
     found += [contextcite(masks) for masks in (8, 16, 32)]
     found += [method(f"exact, {k}", f"hadamard:{k}", *nll) for k in (16, 32, 76, 96)]
-    found += [method(f"cheap, {k}", f"hadamard:{k}", *nll, readings="cheap") for k in (32, 64, 256)]
+    found += [method(f"cheap, {k}", f"hadamard:{k}", *nll, scoring="cached") for k in (32, 64, 256)]
     found += [
-        method(f"cheap, 128 + {k} exact", "hadamard:128", *nll, readings="cheap", exact=k)
+        method(f"cheap, 128 + {k} exact", "hadamard:128", *nll, scoring="cached", exact=k)
         for k in (8, 16, 32, 64)
     ]
     return found
@@ -173,8 +173,8 @@ def hotpotqa(context: str) -> list[Method]:
         method("shapley", "shapley:64", "nll", "uniform", "ridge"),
         method("one-at-a-time", "one-at-a-time", "nll", "uniform", "ridge"),
         preset("evidence"),
-        method("answer only, cheap", "leave-one-out", "shift", "uniform", "wls", readings="cheap"),
-        method("leave-one-out, cheap", "leave-one-out", "kl", "uniform", "wls", readings="cheap"),
+        method("answer only, cheap", "leave-one-out", "shift", "uniform", "wls", scoring="cached"),
+        method("leave-one-out, cheap", "leave-one-out", "kl", "uniform", "wls", scoring="cached"),
         preset("faithful"),
     ]
     if context == "all":

@@ -16,10 +16,10 @@ from benchmarks.methods import Method
 from benchmarks.store import Row, Store
 from ropelime.method.attribution import Attribution, Recipe, attribute
 from ropelime.method.samplers import SparseK, resolve_sampler
-from ropelime.method.scores import Floats, Masks, Passes, join
+from ropelime.method.scores import Floats, Masks, Scores, join
 from ropelime.results.trust import indicators
-from ropelime.study import READINGS
-from ropelime.surrogate import Removal, Scorer, Surrogate
+from ropelime.study import SCORING
+from ropelime.surrogate import Ablation, Scorer, Surrogate
 from ropelime.text.prompt import from_text
 
 CHANCE = "chance"
@@ -40,7 +40,7 @@ def run(
     curves: bool = True,
     detail: bool = False,
     settle: bool = False,
-    removal: Removal = Removal(),  # noqa: B008 - it is frozen
+    ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
     extras: dict[str, Extra] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -56,7 +56,7 @@ def run(
         detail: Whether to say how sure each method is.
         settle: Whether to read every third example under many more masks, and to say whether the
             intervals hold what those say.
-        removal: What happens where a feature is removed.
+        ablation: What happens where a feature is removed.
         extras: Methods of another kind, by name.
         progress: Called with the examples done and in all.
     """
@@ -66,7 +66,7 @@ def run(
             continue
         if progress:
             progress(done, len(examples))
-        rows = _example(example, methods, surrogate, (seed, number), removal, curves, detail, settle)
+        rows = _example(example, methods, surrogate, (seed, number), ablation, curves, detail, settle)
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
         known = {
@@ -84,21 +84,21 @@ def run(
 class Reader:
     """Readings of one example and one kind, each mask read at most once."""
 
-    def __init__(self, scorer: Scorer, methods: Sequence[Method], *, cheap: bool) -> None:
+    def __init__(self, scorer: Scorer, methods: Sequence[Method], *, cached: bool) -> None:
         """Read nothing yet.
 
         Args:
             scorer: The example, made ready.
             methods: Who will want the readings, and so what of them.
-            cheap: Whether they are cheap.
+            cached: Whether they are cheap.
         """
-        self._scorer, self._cheap = scorer, cheap
+        self._scorer, self._cheap = scorer, cached
         self._kl = any(m.recipe.target.needs_kl for m in methods)
-        self._asked = scorer.has_question and any(m.recipe.target.reads_question for m in methods)
+        self._question = scorer.has_question and any(m.recipe.target.reads_question for m in methods)
         spaces = {m.recipe.kernel.space for m in methods if m.recipe.kernel.space is not None}
         self._spaces = tuple(sorted(spaces, key=repr))
         self._place: dict[bytes, int] = {}
-        self._passes: Passes | None = None
+        self._passes: Scores | None = None
 
     def read(self, masks: Masks, *, fitted: bool = True) -> None:
         """Read those of the masks that have not been read.
@@ -116,15 +116,15 @@ class Reader:
             rows,
             kl=self._kl and fitted,
             spaces=self._spaces if fitted else (),
-            cheap=self._cheap,
-            asked=self._asked and fitted,
+            cached=self._cheap,
+            question=self._question and fitted,
         )
         start = 0 if self._passes is None else len(self._passes.masks)
         self._passes = new if self._passes is None else join(self._passes, new)
         for offset, mask in enumerate(rows):
             self._place.setdefault(mask.tobytes(), start + offset)
 
-    def passes(self, masks: Masks) -> Passes:
+    def scores(self, masks: Masks) -> Scores:
         """The readings of some masks, the unmasked prompt first."""
         assert self._passes is not None
         ones = np.ones((1, masks.shape[1]), dtype=bool)
@@ -133,7 +133,7 @@ class Reader:
 
     def logprob(self, masks: Masks) -> Floats:
         """(N,) log-probability of the whole output under each mask."""
-        return np.asarray(self.passes(masks).logprob.sum(1)[1:])
+        return np.asarray(self.scores(masks).logprob.sum(1)[1:])
 
     @property
     def seconds_per_token(self) -> float:
@@ -147,55 +147,59 @@ def _example(
     methods: Sequence[Method],
     surrogate: Surrogate,
     seed: tuple[int, int],
-    removal: Removal,
+    ablation: Ablation,
     curves: bool,
     detail: bool,
     settle: bool,
 ) -> list[Row]:
     n, gold = len(example.spans), example.gold
     scorer = surrogate.prepare(
-        from_text(example.prompt), example.spans, example.answer, removal=removal
+        from_text(example.prompt), example.spans, example.answer, ablation=ablation
     )
-    readers = {kind: Reader(scorer, methods, cheap=kind == "cheap") for kind in READINGS}
+    readers = {kind: Reader(scorer, methods, cached=kind == "cached") for kind in SCORING}
     reader = readers["exact"]
     unseen = held_out(n, np.random.default_rng([*seed, 1]))
     read = _read_all(methods, n, seed, readers)
     reader.read(unseen, fitted=False)
 
-    fits: dict[str, tuple[Attribution, Passes, float]] = {}
+    fits: dict[str, tuple[Attribution, Scores, float]] = {}
     for m in methods:
-        passes = read[m.name]
+        scores = read[m.name]
         if m.tokens_of:
             most = read[m.tokens_of].tokens.sum()
-            affordable = int((np.cumsum(passes.tokens) <= most).sum())
-            passes = passes.select(list(range(max(2, affordable))))
+            affordable = int((np.cumsum(scores.tokens) <= most).sum())
+            scores = scores.select(list(range(max(2, affordable))))
         start = time.perf_counter()
-        fitted = attribute(passes.fitted() if m.preset else passes, m.recipe, tokens=False)
-        fits[m.name] = (fitted, passes, time.perf_counter() - start)
-    plans = {name: plan(fitted.scores) for name, (fitted, _, _) in fits.items()} if curves else {}
+        fitted = attribute(scores.fitted() if m.preset else scores, m.recipe, tokens=False)
+        fits[m.name] = (fitted, scores, time.perf_counter() - start)
+    plans = (
+        {name: plan(fitted.normalized_weights) for name, (fitted, _, _) in fits.items()}
+        if curves
+        else {}
+    )
     if plans:
         reader.read(np.concatenate([curve.masks for curve in plans.values()]), fitted=False)
     known = _settled(n, seed, readers) if settle and seed[1] % _EVERY == 0 else {}
 
     rows: list[Row] = []
-    full = float(reader.passes(unseen).logprob[0].sum())
+    full = float(reader.scores(unseen).logprob[0].sum())
     true = reader.logprob(unseen)
     for m in methods:
-        fitted, passes, seconds = fits[m.name]
-        tokens = int(passes.tokens.sum())
-        row = asdict(agreement(fitted.scores, gold)) if gold.any() else dict(_UNLABELLED)
+        fitted, scores, seconds = fits[m.name]
+        tokens = int(scores.tokens.sum())
+        row = asdict(agreement(fitted.normalized_weights, gold)) if gold.any() else dict(_UNLABELLED)
         row["lds"] = spearman(unseen @ fitted.weights, true)
         if m.name in plans:
             curve = plans[m.name]
-            row |= follow(curve, reader.logprob(curve.masks), full, passes.logprob.shape[1])
+            row |= follow(curve, reader.logprob(curve.masks), full, scores.logprob.shape[1])
         if detail:
-            row |= _details(m, fitted, passes, gold, scorer, known)
-        each = readers[m.readings].seconds_per_token
+            row |= _details(m, fitted, scores, gold, scorer, known)
+        each = readers[m.scoring].seconds_per_token
         rows.append(
             {
                 "method": m.name,
                 **_rounded(row),
-                "masks": len(passes.masks),
+                "masks": len(scores.masks),
                 "tokens": tokens,
                 "seconds": round(tokens * each + seconds, 4),
             }
@@ -207,22 +211,22 @@ def _example(
 
 def _read_all(
     methods: Sequence[Method], n: int, seed: tuple[int, int], readers: dict[str, Reader]
-) -> dict[str, Passes]:
+) -> dict[str, Scores]:
     """What every method reads: first what all of them ask for at once, then what some go on with.
 
     Every method draws from the same generator, so settings that differ in size only share masks.
     """
     plans = {m.name: m.orders(n, seed) for m in methods}
     waiting = {name: next(orders) for name, orders in plans.items()}
-    found: dict[str, Passes] = {}
+    found: dict[str, Scores] = {}
     while waiting:
         for kind, reader in readers.items():
-            masks = [o.masks for o in waiting.values() if o.cheap == (kind == "cheap")]
+            masks = [o.masks for o in waiting.values() if o.cached == (kind == "cached")]
             if masks:
                 reader.read(np.concatenate(masks))
         following = {}
         for name, order in waiting.items():
-            new = readers["cheap" if order.cheap else "exact"].passes(order.masks)
+            new = readers["cached" if order.cached else "exact"].scores(order.masks)
             if name in found:
                 new = join(found[name], new.select(np.arange(1, len(new.masks))))
             found[name] = new
@@ -245,18 +249,18 @@ def _settled(n: int, seed: tuple[int, int], readers: dict[str, Reader]) -> dict[
         part = SparseK(size, active="removed", masks=_MANY // 3)
         local.append(part.sample(n, budget=None, rng=rng).masks)
     masks = np.concatenate(local)
-    readers["cheap"].read(masks)
+    readers["cached"].read(masks)
     evidence = Recipe.of("evidence", "uniform", "wls")
     return {
-        "nll": attribute(readers["exact"].passes(halves), nll, tokens=False),
-        "evidence": attribute(readers["cheap"].passes(masks), evidence, tokens=False),
+        "nll": attribute(readers["exact"].scores(halves), nll, tokens=False),
+        "evidence": attribute(readers["cached"].scores(masks), evidence, tokens=False),
     }
 
 
 def _details(
     m: Method,
     fitted: Attribution,
-    passes: Passes,
+    scores: Scores,
     gold: Labels,
     scorer: Scorer,
     known: dict[str, Attribution],
@@ -264,12 +268,12 @@ def _details(
     """How sure a method is, whether its first feature is gold, and whether its intervals hold."""
     row: dict[str, float | None] = {}
     if m.preset:  # those of which anybody asks how far to trust them
-        row["first"] = float(gold[int(np.argmax(fitted.scores))])
-        known_too = indicators(passes.fitted(), fitted)
+        row["first"] = float(gold[int(np.argmax(fitted.normalized_weights))])
+        known_too = indicators(scores.fitted(), fitted)
         row |= {f"by_{name}": value for name, value in known_too.items()}
     if count := getattr(scorer, "count", None):
-        exact = passes.exact & (np.arange(len(passes.masks)) > 0)
-        parts = [count(passes.masks[rows], cheap=cheap) for rows, cheap in _kinds(passes, exact)]
+        exact = scores.exact & (np.arange(len(scores.masks)) > 0)
+        parts = [count(scores.masks[rows], cached=cached) for rows, cached in _kinds(scores, exact)]
         row["run"] = float(sum(parts))
     target = getattr(m.recipe.target, "name", "")
     if target in known:
@@ -285,9 +289,9 @@ def _details(
     return row
 
 
-def _kinds(passes: Passes, exact: Masks) -> list[tuple[Masks, bool]]:
+def _kinds(scores: Scores, exact: Masks) -> list[tuple[Masks, bool]]:
     """The rows that were read in each way, each way with the unmasked prompt."""
-    first = np.arange(len(passes.masks)) == 0
+    first = np.arange(len(scores.masks)) == 0
     found = [(first | ~exact, True)] if not exact[1:].all() else []
     return [*found, (first | exact, False)] if exact.any() else found
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ropelime.registry import unknown
-from ropelime.surrogate.base import Removal
+from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.sequences import Sequences
 from ropelime.surrogate.tokens import Layout
@@ -122,7 +122,7 @@ def random_scorer(
     )
     ids = rng.integers(3, surrogate.vocabulary, len(owner) + outputs)
     sequences = Sequences(
-        ids[: len(owner)], owner, ids[len(owner) :], Removal(), np.array([0]), np.array([1])
+        ids[: len(owner)], owner, ids[len(owner) :], Ablation(), np.array([0]), np.array([1])
     )
     parts = tuple(Feature(f"feature {i}", i * tokens, (i + 1) * tokens, 0) for i in range(features))
     spans = tuple((i, i + 1) for i in range(outputs))

@@ -150,7 +150,12 @@ def _gold(results: Results) -> list[str]:
     rows = [[m, *(_triple(results, m, group) for group in groups)] for m in results.rows]
     for name, table in ((best, paper.SPARSE_K), (plain, paper.LEAVE_ONE_OUT)):
         scores = [(table[group].iou, table[group].f1, table[group].auroc) for group in groups]
-        rows.append([name, *(" / ".join(f"{score.mean:.3f}" for score in three) for three in scores)])
+        rows.append(
+            [
+                name,
+                *(" / ".join(f"{score.mean:.3f}" for score in three) for three in scores),
+            ]
+        )
     blocks = [
         "IoU / F1 / AUROC, examples by their number of sentences:",
         markdown(["method", *groups], rows),

@@ -17,7 +17,7 @@ from ropelime.method.interactions import candidates
 from ropelime.method.regression import BayesRidge
 from ropelime.method.scores import Floats, Masks
 from ropelime.results.ensemble import combine
-from ropelime.surrogate import FunctionSurrogate, Job, Removal, score_all
+from ropelime.surrogate import Ablation, FunctionSurrogate, Job, score_all
 from ropelime.surrogate.base import FunctionScorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
@@ -40,10 +40,10 @@ class TwoAnswers:
     def __init__(self, said: dict[str, Floats]) -> None:
         self.said = said
 
-    def prepare(self, prompt: Any, features: Any, output: str, *, removal: Any) -> FunctionScorer:
+    def prepare(self, prompt: Any, features: Any, output: str, *, ablation: Any) -> FunctionScorer:
         coef = self.said[output]
         made = FunctionSurrogate(lambda masks: masks @ coef - 5.0)
-        return made.prepare(prompt, features, output, removal=removal)
+        return made.prepare(prompt, features, output, ablation=ablation)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -89,7 +89,7 @@ def test_contrast_is_the_difference_of_both_on_the_same_masks(tiny: Make) -> Non
 
 def test_parts_of_a_contrast_add_up_to_it(tiny: Make) -> None:
     e = explain(
-        context=CONTEXT, question=QUESTION, output=ANSWER, instead_of=OTHER, readings="exact",
+        context=CONTEXT, question=QUESTION, output=ANSWER, instead_of=OTHER, scoring="exact",
         sampler="leave-one-out", kernel="uniform", regressor="wls", surrogate=tiny("llama"),
         progress=False,
     )  # fmt: skip
@@ -169,10 +169,10 @@ def test_cheap_readings_are_a_control_variate_without_bias(bias: float) -> None:
     rng = np.random.default_rng(0)
     true = rng.normal(size=10)
     wrong = bias * true + rng.normal(size=10)
-    cheap, errors = halves(128, 10, rng), []
+    cached, errors = halves(128, 10, rng), []
     for count in (8, 64, 2000):
         exact = halves(count, 10, rng)[1:]
-        masks = np.concatenate([cheap, exact])
+        masks = np.concatenate([cached, exact])
         kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(count, bool)]
         noise = rng.normal(scale=0.3, size=len(masks))
         y = np.where(kind, masks @ true, masks @ wrong) + noise
@@ -189,8 +189,8 @@ def test_good_cheap_readings_help_a_few_exact_ones() -> None:
     for _ in range(20):
         true = rng.normal(size=20)
         near = 0.8 * true + 0.1 * rng.normal(size=20)
-        cheap, exact = halves(128, 20, rng), halves(12, 20, rng)[1:]
-        masks = np.concatenate([cheap, exact])
+        cached, exact = halves(128, 20, rng), halves(12, 20, rng)[1:]
+        masks = np.concatenate([cached, exact])
         kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(12, bool)]
         y = np.where(kind, masks @ true, masks @ near)
         y[0] = true.sum()
@@ -216,10 +216,10 @@ def test_faithful_reads_exactly_where_nothing_stands_out(tiny: Make) -> None:
         preset="faithful", progress=False,
     )  # fmt: skip
     counts = e.config["masks"]
-    assert counts["cheap"] == 128
-    if e.scores.max() < 0.15:
+    assert counts["cached"] == 128
+    if e.normalized_weights.max() < 0.15:
         assert counts.get("exact") == 64
-    exact = e.passes.exact.sum()
+    exact = e.surrogate_scores.exact.sum()
     assert exact >= counts.get("exact", 0)
     again = e.extend(10, surrogate=tiny("llama"), progress=False)
     assert again.config["masks"]["exact"] == counts.get("exact", 0) + 10, "exact ones are added"
@@ -236,9 +236,9 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
     jobs = []
     for number, (chunks, question, answer) in enumerate(texts):
         prompt = prompts.from_context([{"text": c} for c in chunks], question)
-        scorer = model.prepare(prompt, "sentence", answer, removal=Removal())
+        scorer = model.prepare(prompt, "sentence", answer, ablation=Ablation())
         masks = halves(7, len(scorer.features), rng)
-        jobs.append(Job(scorer, masks, kl=number != 1, cheap=number > 0, asked=number == 2))
+        jobs.append(Job(scorer, masks, kl=number != 1, cached=number > 0, question=number == 2))
     together = score_all(jobs)
     for job, ours in zip(jobs, together, strict=True):
         (alone,) = score_all([job])
@@ -246,20 +246,20 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
         assert (ours.kl is None) == (alone.kl is None)
         if ours.kl is not None and alone.kl is not None:
             assert np.allclose(ours.kl, alone.kl, atol=1e-4)
-        if ours.asked is not None and alone.asked is not None:
-            assert np.allclose(ours.asked.kl, alone.asked.kl, atol=1e-4, equal_nan=True)
+        if ours.question is not None and alone.question is not None:
+            assert np.allclose(ours.question.kl, alone.question.kl, atol=1e-4, equal_nan=True)
         assert np.array_equal(ours.tokens, alone.tokens)
         assert np.array_equal(ours.exact, alone.exact)
-    assert sum(p.scored for p in together) <= sum(score_all([job])[0].scored for job in jobs)
+    assert sum(p.tokens_run for p in together) <= sum(score_all([job])[0].tokens_run for job in jobs)
 
 
 def test_several_surrogates_are_averaged_by_share(tmp_path: Path) -> None:
     one, two = np.array([1.0, 0, 0, 0, 1]), np.array([0, 30.0, 0, 0, 10])
     models = [FunctionSurrogate(additive(c[:, None]), name=n) for c, n in ((one, "a"), (two, "b"))]
     e = toy(surrogate=models, output="yes")
-    assert e.scores == pytest.approx([0.25, 0.375, 0, 0, 0.375])
+    assert e.normalized_weights == pytest.approx([0.25, 0.375, 0, 0, 0.375])
     assert [m.config["surrogate"]["name"] for m in e.members] == ["a", "b"]
-    assert e.cost.passes == sum(m.cost.passes for m in e.members)
+    assert e.cost.masks == sum(m.cost.masks for m in e.members)
     assert e.intervals is not None
     assert np.ptp(e.intervals[1]) > np.ptp(e.intervals[2]), "they differ about the second feature"
     assert e.trust is not None
@@ -385,17 +385,17 @@ def test_nothing_is_read_exactly_twice_and_going_on_finds_more(tiny: Make) -> No
     words = "Paris is the capital of France and has many museums and a river"
     options: dict[str, Any] = {"features": "word", "preset": "faithful", "surrogate": bare(tiny)}
     auto = explain(words, "Paris", progress=False, **options)
-    rows = auto.passes.masks[auto.passes.exact]
+    rows = auto.surrogate_scores.masks[auto.surrogate_scores.exact]
     assert len(np.unique(rows, axis=0)) == len(rows)
     for seed in range(4):
         e = explain(words, "Paris", budget=8, seed=seed, progress=False, **options)
         longer = e.extend(2, surrogate=options["surrogate"], progress=False)
-        assert len(longer.passes.masks) == len(e.passes.masks) + 2
+        assert len(longer.surrogate_scores.masks) == len(e.surrogate_scores.masks) + 2
 
 
 def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
     from ropelime.method.attribution import Recipe, attribute
-    from toy import readings
+    from toy import scoring
 
     rng = np.random.default_rng(0)
     true = rng.normal(size=8)
@@ -404,8 +404,8 @@ def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
     said = np.where(kind, masks @ true, 0.3 * (masks @ true) + 0.7 * true.sum())
     from dataclasses import replace
 
-    passes = replace(readings(masks, said[:, None]), exact=kind)
-    fitted = attribute(passes, Recipe.of("nll", "uniform", "bayes-ridge"))
+    scores = replace(scoring(masks, said[:, None]), exact=kind)
+    fitted = attribute(scores, Recipe.of("nll", "uniform", "bayes-ridge"))
     assert fitted.r2 > 0.99
     assert np.allclose(fitted.weights, true, atol=0.05)
 
@@ -469,7 +469,7 @@ def test_a_token_budget_counts_the_other_answer(tiny: Make) -> None:
     e = explain(
         **options, surrogate=tiny("llama"), instead_of=OTHER * 3, budget="1500 tokens", progress=False
     )
-    assert int(e.passes.tokens.sum()) <= 1500
+    assert int(e.surrogate_scores.tokens.sum()) <= 1500
 
 
 def test_a_member_without_any_weight_can_be_saved() -> None:

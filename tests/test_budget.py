@@ -21,9 +21,9 @@ WORDS = " ".join(f"word{i}" for i in range(12))
     [
         ("auto", Budget()),
         (None, Budget()),
-        (64, Budget(passes=64)),
-        ("64", Budget(passes=64)),
-        ("64 masks", Budget(passes=64)),
+        (64, Budget(masks=64)),
+        ("64", Budget(masks=64)),
+        ("64 masks", Budget(masks=64)),
         ("20,000 tokens", Budget(tokens=20_000)),
         ("1.5 s", Budget(seconds=1.5)),
         ("5seconds", Budget(seconds=5.0)),
@@ -62,30 +62,30 @@ def test_evidence_stops_after_single_removals_when_they_tell() -> None:
 
 def test_evidence_goes_on_where_no_single_removal_tells() -> None:
     class Looking(FunctionScorer):
-        looks_back = True
+        supports_cached = True
 
         def score(self, masks: Masks, **options: Any) -> Any:
-            return super().score(masks, **{**options, "cheap": False})
+            return super().score(masks, **{**options, "cached": False})
 
     class Model(FunctionSurrogate):
-        def prepare(self, prompt: Any, features: Any, output: str, *, removal: Any) -> Looking:
-            made = super().prepare(prompt, features, output, removal=removal)
+        def prepare(self, prompt: Any, features: Any, output: str, *, ablation: Any) -> Looking:
+            made = super().prepare(prompt, features, output, ablation=ablation)
             return Looking(self.function, made.features, output)
 
     e = quick(Model(either(3, 7)))
-    assert e.config["masks"] == {"cheap": 12 + 64}
+    assert e.config["masks"] == {"cached": 12 + 64}
     assert {share.index for share in e.top(2)} == {3, 7}
     assert "several may say the same" in " ".join(e.diagnostics.notes)
-    assert e.cost.passes == 2 + 12 + 64
+    assert e.cost.masks == 2 + 12 + 64
     fixed = quick(Model(either(3, 7)), budget=12)
-    assert fixed.config["masks"] == {"cheap": 12}, "a budget is kept to"
+    assert fixed.config["masks"] == {"cached": 12}, "a budget is kept to"
     assert "several may" not in " ".join(fixed.diagnostics.notes)
 
 
 def test_tokens_are_kept_to() -> None:
     for limit in (60, 100, 333):
         e = quick(additive(np.ones((12, 1))), preset="faithful", budget=f"{limit} tokens")
-        spent = int(e.passes.tokens.sum())
+        spent = int(e.surrogate_scores.tokens.sum())
         assert limit / 2 < spent <= limit
         assert e.config["budget"] == f"{limit} tokens"
     more = quick(additive(np.ones((12, 1))), preset="faithful", budget="2000 tokens")
@@ -94,7 +94,7 @@ def test_tokens_are_kept_to() -> None:
 
 def test_a_token_budget_does_not_leave_out_the_end_of_the_prompt() -> None:
     e = quick(additive(np.ones((12, 1))), budget="100 tokens", sampler="leave-one-out")
-    removed = np.flatnonzero(~e.passes.masks[2:].all(0))
+    removed = np.flatnonzero(~e.surrogate_scores.masks[2:].all(0))
     assert len(removed) < 12
     assert removed.max() > len(removed), "a random part of the features, not the first ones"
 
@@ -127,13 +127,13 @@ def test_the_same_seed_reads_the_same(budget: Any) -> None:
     [
         {"sampler": "hadamard"},
         {"sampler": "bernoulli"},
-        {"sampler": "singles-first"},
+        {"sampler": "leave-one-out-first"},
         {"sampler": "leave-one-out"},
         {"sampler": "one-at-a-time"},
         {"sampler": "mixed"},
         {"sampler": "exhaustive"},
         {"sampler": "sparse-k:2:M"},
-        {"sampler": None, "preset": "faithful", "readings": "exact"},
+        {"sampler": None, "preset": "faithful", "scoring": "exact"},
     ],
 )
 def test_extending_is_one_longer_run(options: dict[str, Any]) -> None:
@@ -141,12 +141,14 @@ def test_extending_is_one_longer_run(options: dict[str, Any]) -> None:
     short = toy(surrogate=surrogate, budget=4, **options)
     longer = short.extend(5, surrogate=surrogate, progress=False)
     whole = toy(surrogate=surrogate, budget=9, **options)
-    assert {m.tobytes() for m in longer.passes.masks} >= {m.tobytes() for m in short.passes.masks}
-    read = [{m.tobytes() for m in e.passes.masks} for e in (longer, whole)]
+    assert {m.tobytes() for m in longer.surrogate_scores.masks} >= {
+        m.tobytes() for m in short.surrogate_scores.masks
+    }
+    read = [{m.tobytes() for m in e.surrogate_scores.masks} for e in (longer, whole)]
     assert read[0] == read[1]
     assert np.allclose(longer.weights, whole.weights)
-    assert longer.cost.passes == whole.cost.passes
-    assert sum(longer.config["masks"].values()) == len(longer.passes.masks) - 2
+    assert longer.cost.masks == whole.cost.masks
+    assert sum(longer.config["masks"].values()) == len(longer.surrogate_scores.masks) - 2
     assert longer.config["preset"] == short.config["preset"]
 
 

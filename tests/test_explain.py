@@ -43,8 +43,8 @@ def test_whatever_they_are(coef: list[float], sampler: str, seed: int) -> None:
     prompt = " ".join(f"w{i}" for i in range(len(coef)))
     e = toy(prompt, surrogate=additive(coef, -50), sampler=sampler, seed=seed)
     assert np.allclose(e.weights, coef, atol=1e-7)
-    assert np.all(e.scores >= 0)
-    assert e.scores.sum() == pytest.approx(1)
+    assert np.all(e.normalized_weights >= 0)
+    assert e.normalized_weights.sum() == pytest.approx(1)
     assert np.allclose(e.token_weights.sum(1), e.weights, atol=1e-7)
 
 
@@ -58,7 +58,7 @@ def test_positive_supports_and_negative_opposes() -> None:
 
 def test_an_answer_that_depends_on_nothing_says_so() -> None:
     e = toy(surrogate=additive(np.zeros((5, 3))))
-    assert e.scores.tolist() == [0.2] * 5
+    assert e.normalized_weights.tolist() == [0.2] * 5
     assert any("hardly depends on these features" in warning for warning in e.diagnostics.warnings)
     assert any("Every weight is zero" in warning for warning in e.diagnostics.warnings)
 
@@ -66,10 +66,10 @@ def test_an_answer_that_depends_on_nothing_says_so() -> None:
 def test_diagnostics_and_cost() -> None:
     e = toy(sampler="bernoulli:9", seed=3)
     assert e.diagnostics.logprob_full == pytest.approx(-3 + COEF.sum() / 3)
-    assert e.diagnostics.logprob_none == pytest.approx(-3)
+    assert e.diagnostics.logprob_empty == pytest.approx(-3)
     assert e.diagnostics.effective_samples == pytest.approx(10)
-    assert (e.diagnostics.masks_asked, e.diagnostics.masks_got) == (9, 9)
-    assert e.cost.passes == 11, "the masks, the full prompt and the empty one"
+    assert (e.diagnostics.masks_requested, e.diagnostics.masks_scored) == (9, 9)
+    assert e.cost.masks == 11, "the masks, the full prompt and the empty one"
     assert e.cost.seconds is not None
 
 
@@ -100,8 +100,8 @@ def test_a_fit_without_slack_says_that_r2_means_nothing() -> None:
 def test_a_budget_over_mixed_masks_reaches_every_part() -> None:
     words = " ".join(f"w{i}" for i in range(40))
     e = toy(words, surrogate=lambda z: z[:, 35] - 3.0, sampler="mixed", budget=30)
-    assert e.passes.masks[2:].any(0).all(), "every feature is kept somewhere"
-    assert not e.passes.masks[2:].all(0).any(), "and removed somewhere"
+    assert e.surrogate_scores.masks[2:].any(0).all(), "every feature is kept somewhere"
+    assert not e.surrogate_scores.masks[2:].all(0).any(), "and removed somewhere"
 
 
 def test_a_function_refuses_what_it_cannot_give_before_it_is_called() -> None:
@@ -140,7 +140,7 @@ def test_config_says_what_was_chosen() -> None:
     assert config["kernel"] == {"name": "cosine", "width": 0.25}
     assert config["regressor"] == {"name": "ridge", "alpha": 0.1}
     assert config["target"] == {"name": "nll"}
-    assert (config["unit"], config["budget"], config["seed"]) == ("nats", "6 passes", 5)
+    assert (config["unit"], config["budget"], config["seed"]) == ("nats", "6 masks", 5)
 
 
 def test_context_and_messages() -> None:
@@ -190,8 +190,8 @@ def test_spans() -> None:
         ({"target": "nil"}, "Did you mean 'nll'"),
         ({"kernel": "uniformm"}, "Did you mean 'uniform'"),
         ({"regressor": "laso"}, "Did you mean 'lasso'"),
-        ({"removal": "blank"}, "Unknown removal 'blank'. Known: delete, in-place, placeholder"),
-        ({"removal": 3}, "removal must be a name"),
+        ({"ablation": "blank"}, "Unknown removal 'blank'. Known: delete, in-place, placeholder"),
+        ({"ablation": 3}, "removal must be a name"),
         ({"progress": "maybe"}, "progress must be 'auto', True, False or a function"),
         ({"surrogate": 5}, "surrogate must be a name, a path, an address, a function of masks"),
         ({"surrogate": "smollm3"}, "Did you mean 'smollm2'"),

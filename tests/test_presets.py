@@ -23,7 +23,7 @@ QUESTION = "Who painted the picture?"
 ANSWER = "The painter was Leonardo."
 
 
-def asked(surrogate: Any, **options: Any) -> Explanation:
+def question(surrogate: Any, **options: Any) -> Explanation:
     """The explanation of an answer to a question about two chunks."""
     return explain(
         context=CONTEXT,
@@ -50,15 +50,15 @@ def llama(tiny: Make) -> LocalSurrogate:
 
 
 def test_the_default_is_evidence_and_says_what_it_did(llama: LocalSurrogate) -> None:
-    e = asked(llama)
-    assert (e.config["preset"], e.config["readings"]) == ("evidence", "cheap")
-    assert e.config["sampler"] == {"name": "singles-first"}
-    assert (e.config["budget"], e.config["masks"]) == ("auto", {"cheap": len(e.features)})
+    e = question(llama)
+    assert (e.config["preset"], e.config["scoring"]) == ("evidence", "cached")
+    assert e.config["sampler"] == {"name": "leave-one-out-first"}
+    assert (e.config["budget"], e.config["masks"]) == ("auto", {"cached": len(e.features)})
     assert e.config["target"] == {"name": "evidence", "question": 1.0, "floor": 0.2}
     assert "Readings are cheap" in notes(e)
     assert "and, as much, for what it does to the question before it" in notes(e)
-    assert e.passes.asked is not None
-    assert e.cost.passes == len(e.features) + 2
+    assert e.surrogate_scores.question is not None
+    assert e.cost.masks == len(e.features) + 2
     assert np.all(e.weights >= -1e-9), "a shift has no direction"
     assert e.weights.sum() == pytest.approx(2 * len(e.features)), "each shift by its mean"
     assert e.intervals is not None
@@ -68,22 +68,22 @@ def test_the_default_is_evidence_and_says_what_it_did(llama: LocalSurrogate) -> 
 
 def test_without_a_question_evidence_is_the_shift_of_the_answer(llama: LocalSurrogate) -> None:
     ours, shift = plain(llama), plain(llama, target="shift")
-    assert ours.passes.asked is None
+    assert ours.surrogate_scores.question is None
     assert "question" not in notes(ours)
-    assert np.allclose(ours.scores, shift.scores)
+    assert np.allclose(ours.normalized_weights, shift.normalized_weights)
     assert ours.weights.sum() == pytest.approx(len(ours.features))
 
 
 def test_a_question_that_counts_for_nothing_is_not_read(llama: LocalSurrogate) -> None:
-    none, shift = asked(llama, target="evidence:0"), asked(llama, target="shift")
-    assert none.passes.asked is None
+    none, shift = question(llama, target="evidence:0"), question(llama, target="shift")
+    assert none.surrogate_scores.question is None
     assert "question" not in notes(none)
-    assert np.allclose(none.scores, shift.scores)
+    assert np.allclose(none.normalized_weights, shift.normalized_weights)
     assert none.cost == shift.cost
 
 
 def test_the_question_is_added_by_its_weight(llama: LocalSurrogate) -> None:
-    none, half, one = (asked(llama, target=f"evidence:{share}") for share in (0, 0.5, 1))
+    none, half, one = (question(llama, target=f"evidence:{share}") for share in (0, 0.5, 1))
     assert np.allclose(half.weights - none.weights, (one.weights - none.weights) / 2)
     assert "and, times 0.5, for what it does to the question" in notes(half)
 
@@ -101,51 +101,53 @@ def test_the_question_shifts_the_same_whatever_the_answer(llama: LocalSurrogate)
 
 
 def test_a_span_of_the_answer_keeps_the_question(llama: LocalSurrogate, tmp_path: Path) -> None:
-    e = asked(llama)
+    e = question(llama)
     e.save(tmp_path / "why.json")
     again = load(tmp_path / "why.json")
     assert again == e
     assert again.trust == e.trust
-    assert again.passes.asked is not None
-    assert e.passes.asked is not None
-    assert np.array_equal(again.passes.asked.kl, e.passes.asked.kl, equal_nan=True)
+    assert again.surrogate_scores.question is not None
+    assert e.surrogate_scores.question is not None
+    assert np.array_equal(
+        again.surrogate_scores.question.kl, e.surrogate_scores.question.kl, equal_nan=True
+    )
     assert again.for_output(0, 11) == e.for_output(0, 11)
     assert e.for_output(0, 11).weights.sum() == pytest.approx(2 * len(e.features))
 
 
 def test_a_model_that_cannot_look_back_is_read_exactly_and_it_is_said(tiny: Make) -> None:
-    e = asked(tiny("mistral-window"))
-    assert e.config["readings"] == "exact"
-    assert e.passes.exact.all()
+    e = question(tiny("mistral-window"))
+    assert e.config["scoring"] == "exact"
+    assert e.surrogate_scores.exact.all()
     assert "The surrogate has no cheap readings of this prompt" in notes(e)
     assert "Readings are cheap" not in notes(e)
     with pytest.raises(ModelError, match="Use readings='exact'"):
-        asked(tiny("mistral-window"), readings="cheap")
+        question(tiny("mistral-window"), scoring="cached")
 
 
-@pytest.mark.parametrize("removal", ["in-place", "placeholder:..."])
-def test_other_removals_are_read_exactly_and_it_is_said(llama: LocalSurrogate, removal: str) -> None:
-    e = asked(llama, removal=removal)
-    assert (e.config["readings"], e.config["removal"]) == ("exact", removal)
-    assert e.passes.exact.all()
-    assert f"With removal={removal!r} there are no cheap readings" in notes(e)
+@pytest.mark.parametrize("ablation", ["in-place", "placeholder:..."])
+def test_other_removals_are_read_exactly_and_it_is_said(llama: LocalSurrogate, ablation: str) -> None:
+    e = question(llama, ablation=ablation)
+    assert (e.config["scoring"], e.config["ablation"]) == ("exact", ablation)
+    assert e.surrogate_scores.exact.all()
+    assert f"With ablation={ablation!r} there are no cheap readings" in notes(e)
 
 
 def test_readings_that_were_asked_for_win_over_the_preset(llama: LocalSurrogate) -> None:
-    exact = asked(llama, readings="exact")
-    assert exact.config["readings"] == "exact"
-    assert "cheap" not in notes(exact)
-    assert asked(llama, preset="faithful", readings="cheap").config["readings"] == "cheap"
+    exact = question(llama, scoring="exact")
+    assert exact.config["scoring"] == "exact"
+    assert "cached" not in notes(exact)
+    assert question(llama, preset="faithful", scoring="cached").config["scoring"] == "cached"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_explains_and_names_itself(llama: LocalSurrogate, preset: str) -> None:
-    e = asked(llama, preset=preset)
+    e = question(llama, preset=preset)
     assert e.config["preset"] == preset
-    assert e.config["readings"] == PRESETS[preset].readings
-    assert e.scores.sum() == pytest.approx(1)
-    assert e.score_intervals is not None
-    assert np.isfinite(e.score_intervals).all()
+    assert e.config["scoring"] == PRESETS[preset].scoring
+    assert e.normalized_weights.sum() == pytest.approx(1)
+    assert e.normalized_intervals is not None
+    assert np.isfinite(e.normalized_intervals).all()
 
 
 def test_faithful_gives_back_the_coefficients_of_a_function() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ropelime import Explanation, explain
-from ropelime.method.scores import Floats, Masks, Passes
+from ropelime.method.scores import Floats, Masks, Scores
 
 PROMPT = "red green blue black white"  # five words
 OUTPUT = "yes it is"  # nine characters, three tokens of three
@@ -32,27 +32,27 @@ def toy(prompt: str | None = PROMPT, output: str = OUTPUT, **options: Any) -> Ex
         "target": "nll",
         "kernel": "uniform",
         "regressor": "wls",
-        "readings": "exact",
+        "scoring": "exact",
         "progress": False,
     }
     return explain(prompt, output, **{**chosen, **options})
 
 
-def readings(
+def scoring(
     masks: npt.ArrayLike,
     logprob: npt.ArrayLike | None = None,
     kl: npt.ArrayLike | None = None,
     **fields: Any,
-) -> Passes:
+) -> Scores:
     """Passes with the given arrays; zeros where nothing is said."""
     kept = np.asarray(masks, dtype=bool)
     read = np.zeros((len(kept), 1)) if logprob is None else np.asarray(logprob, dtype=float)
-    return Passes(
+    return Scores(
         masks=kept,
         logprob=read,
         kl=None if kl is None else np.asarray(kl, dtype=float),
         distances=fields.get("distances", {}),
         tokens=kept.sum(1),
-        scored=int(kept.sum()),
+        tokens_run=int(kept.sum()),
         seconds=0.0,
     )

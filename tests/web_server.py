@@ -174,7 +174,7 @@ class Slow:
     def __init__(self, pause: float = 0.05) -> None:
         self.inner = load_surrogate(str(tiny_folder()))
         self.pause = pause
-        self.passes = 0
+        self.scores = 0
         self.name = "slow"
 
     def prepare(self, *arguments: Any, **options: Any) -> Any:
@@ -185,7 +185,7 @@ class Slow:
             progress = options.pop("progress")
 
             def report(done: int, total: int) -> None:
-                self.passes += 1
+                self.scores += 1
                 time.sleep(self.pause)
                 progress(done, total)
 

@@ -30,9 +30,9 @@ from ropelime.errors import InputError
 _INTRO = """\
 # Budget: quality against tokens, and how sure it is
 
-Made by `python -m benchmarks report` out of {files}; no figure is typed by hand. Every section names the
-command that made it. The prompts are HotpotQA's, its labels say which sentences a person would
-cite.
+Made by `python -m benchmarks report` out of {files}; no figure is typed by hand. Every section
+names the command that made it. The prompts are HotpotQA's, its labels say which sentences a person
+would cite.
 
 - **F1** and **AUROC** compare the ranking with the labels: the top |gold| features, and all of it.
 - **LDS** is the rank correlation of what the weights foretell with what the surrogate says under 64
@@ -106,7 +106,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     loaded: dict[tuple[str, str], Results] = {}
     for path in paths:
         one = load(path)
-        how = one.header.get("removal")
+        how = one.header.get("ablation")
         key = (str(one.header["context"]) + (f", {how}" if how else ""), model(one))
         if key in loaded:
             raise InputError(f"{loaded[key].path} and {path} both hold {' by '.join(key)}. Name one.")

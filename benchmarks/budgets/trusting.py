@@ -16,7 +16,7 @@ from ropelime.results.trust import estimate
 _BINS = 5
 _FOLDS = 10
 # What each preset's trust is made of, and the figure that it foretells.
-INDICATORS = {EVIDENCE: ("share", "drop"), FAITHFUL: ("share", "foretold")}
+INDICATORS = {EVIDENCE: ("share", "drop"), FAITHFUL: ("share", "cv_correlation")}
 FORETOLD = {EVIDENCE: "first", FAITHFUL: "lds"}
 
 

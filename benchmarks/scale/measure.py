@@ -153,7 +153,7 @@ class _Bench:
             "batch": [round(s, 4) for s in batch],
             "weights apart": max(weight for weight, _ in apart),
             "shares apart": max(share for _, share in apart),
-            "masked prompts": statistics.mean(e.cost.passes for e in alone),
+            "masked prompts": statistics.mean(e.cost.masks for e in alone),
             "tokens": statistics.mean(e.cost.tokens for e in alone),
             "features": statistics.mean(len(e.features) for e in alone),
         }
@@ -224,7 +224,7 @@ def _apart(e: Explanation, row: Row) -> tuple[float, float]:
     found = [(f["weight"], f["score"], place[f["start"]]) for f in row["features"]]
     return (
         max(abs(weight - float(e.weights[i])) for weight, _, i in found),
-        max(abs(score - float(e.scores[i])) for _, score, i in found),
+        max(abs(score - float(e.normalized_weights[i])) for _, score, i in found),
     )
 
 

@@ -35,7 +35,7 @@ from ropelime.explain import explain
 from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.samplers import resolve_sampler
 from ropelime.method.scores import Masks
-from ropelime.surrogate import Removal
+from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.prompt import from_text
 
@@ -94,8 +94,8 @@ def contenders(
 
     def ours(surrogate: LocalSurrogate) -> Lengths:
         ones = np.ones((1, len(example.spans)), dtype=bool)
-        passes = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
-        return [int(tokens) for tokens in passes.tokens]
+        scores = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
+        return [int(tokens) for tokens in scores.tokens]
 
     def default() -> Lengths:
         e = explain(
@@ -105,7 +105,7 @@ def contenders(
             surrogate=surrogate,
             progress=False,
         )
-        return [int(tokens) for tokens in e.passes.tokens]
+        return [int(tokens) for tokens in e.surrogate_scores.tokens]
 
     found: list[Contender | Absent] = [
         Run(OURS, partial(ours, surrogate)),
@@ -139,7 +139,7 @@ def explanation(
     masks: Masks,
     recipe: Recipe,
     *,
-    cheap: bool = False,
+    cached: bool = False,
     count: bool = False,
 ) -> Run:
     """All that an explanation computes: readings, divergences, the kernel and the weighted fit.
@@ -149,19 +149,19 @@ def explanation(
         scorer: The prompt.
         masks: (N, n) masks, the full prompt first.
         recipe: How to fit.
-        cheap: Whether readings are cheap.
+        cached: Whether readings are cheap.
         count: Whether to count what is run, for operations that leave out what is shared.
     """
-    more: Row = {"pairs": scorer.pairs(masks, cheap=cheap)} if count else {}
+    more: Row = {"pairs": scorer.pairs(masks, cached=cached)} if count else {}
 
     def work() -> Lengths:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
-        passes = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cheap=cheap)
-        attribute(passes, recipe)
-        more["reading"] = round(passes.seconds, 5)
-        if passes.note:
-            more["note"] = passes.note
-        return [int(tokens) for tokens in passes.tokens]
+        scores = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cached=cached)
+        attribute(scores, recipe)
+        more["reading"] = round(scores.seconds, 5)
+        if scores.note:
+            more["note"] = scores.note
+        return [int(tokens) for tokens in scores.tokens]
 
     return Run(name, work, more)
 
@@ -201,8 +201,8 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
     for name, sampler in samplers.items():
         if name == SPARSE or whole:
             masks = explained(n, sampler, seed)
-            cheap = name == CHEAP
-            found.append(explanation(name, scorer, masks, recipe, cheap=cheap, count=True))
+            cached = name == CHEAP
+            found.append(explanation(name, scorer, masks, recipe, cached=cached, count=True))
         else:
             found.append(Absent(name, "skipped", "has as many masks as there are features"))
     return found
@@ -223,5 +223,5 @@ def with_first_use(run: Run) -> Contender | Absent:
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:
     """Make a prompt ready for scoring."""
     return surrogate.prepare(
-        from_text(example.prompt), example.spans, example.answer, removal=Removal()
+        from_text(example.prompt), example.spans, example.answer, ablation=Ablation()
     )

@@ -17,8 +17,8 @@ from benchmarks.targets import Target
 _INTRO = """\
 # Performance
 
-Made by `python -m benchmarks report` out of {files}; no figure is typed by hand. Every section begins with
-the command that measures it. Figures belong to the machine, the day and whatever else it was doing.
+Made by `python -m benchmarks report` out of {files}; no figure is typed by hand. Every section begins
+with the command that measures it. Figures belong to the machine, the day and its load.
 
 **How it is measured.** Contenders score the same prompts with the same model object, dtype and threads
 in one process. They take turns: everybody once, then everybody again; the median of the rounds is

@@ -18,7 +18,7 @@ from ropelime.explain import explain, read_prompt
 from ropelime.progress import note
 from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, check_suits
-from ropelime.surrogate import Removal, resolve_surrogates
+from ropelime.surrogate import Ablation, resolve_surrogates
 from ropelime.surrogate.loading import cache_folder
 from ropelime.text import integrations as adapters
 from ropelime.text.prompt import Prompt
@@ -55,7 +55,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Closed:
+class AnsweringModel:
     """A closed model and how it is asked; see :func:`ask` for what each option means."""
 
     model: str
@@ -156,7 +156,7 @@ def ask(
     chosen = inspect.signature(explain).bind(**options)  # refuses names that explain does not know
     chosen.apply_defaults()
     asked = _prompt(question, context, messages)
-    closed = Closed(model, base_url, api_key, sampling, price, timeout, retries, cache)
+    closed = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
     call = closed.call(asked, messages)
     said = closed.known(call)
     if said is None:
@@ -169,7 +169,7 @@ def ask(
     models = resolve_surrogates(wanted["surrogate"], say=say)
     check_suits(models, choices, wanted["also"])
     for reader in models:
-        reader.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
+        reader.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
 
     if said is None:
         streamed = on_text is not None if stream is None else stream

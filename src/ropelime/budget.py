@@ -9,11 +9,11 @@ from ropelime.errors import InputError
 
 _FORMS = "'auto', a number of masks, '20000 tokens' or '5 seconds'"
 _UNITS = {
-    "": "passes",
-    "mask": "passes",
-    "masks": "passes",
-    "pass": "passes",
-    "passes": "passes",
+    "": "masks",
+    "mask": "masks",
+    "masks": "masks",
+    "pass": "masks",
+    "passes": "masks",
     "t": "tokens",
     "token": "tokens",
     "tokens": "tokens",
@@ -34,7 +34,7 @@ class Budget:
         seconds: Time for reading. What is read then depends on the machine.
     """
 
-    passes: int | None = None
+    masks: int | None = None
     tokens: int | None = None
     seconds: float | None = None
 
@@ -46,7 +46,7 @@ class Budget:
         if spec is None or spec == "auto":
             return cls()
         if isinstance(spec, int) and not isinstance(spec, bool):
-            return cls._limit("passes", spec)
+            return cls._limit("masks", spec)
         if isinstance(spec, str):
             found = re.fullmatch(r"\s*(\d[\d,_]{0,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*", spec.lower())
             if found and found[2] in _UNITS:
@@ -69,7 +69,7 @@ class Budget:
         return self == Budget()
 
     def __str__(self) -> str:
-        for unit in ("passes", "tokens", "seconds"):
+        for unit in ("masks", "tokens", "seconds"):
             value = getattr(self, unit)
             if value is not None:
                 return f"{value} {unit}"

@@ -17,7 +17,7 @@ from ropelime.progress import Option, note, reporting
 from ropelime.results.ensemble import combine
 from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, Study, check_suits
-from ropelime.surrogate import Removal, Surrogate, resolve_surrogate, resolve_surrogates
+from ropelime.surrogate import Ablation, Surrogate, resolve_surrogate, resolve_surrogates
 from ropelime.text import integrations as adapters
 from ropelime.text import prompt as prompts
 from ropelime.text.prompt import Prompt, Span
@@ -40,8 +40,8 @@ def explain(
     target: str | Target | None = None,
     kernel: str | Kernel | None = None,
     regressor: str | Regressor | None = None,
-    removal: str | Removal = "delete",
-    readings: str | None = None,
+    ablation: str | Ablation = "delete",
+    scoring: str | None = None,
     budget: int | str = "auto",
     seed: int = 0,
     progress: Option = "auto",
@@ -76,9 +76,9 @@ def explain(
         target: What the fit explains; see :mod:`ropelime.method.targets`.
         kernel: How much each reading counts; see :mod:`ropelime.method.kernels`.
         regressor: How to fit; see :mod:`ropelime.method.regression`.
-        removal: ``"delete"`` closes the gap of a removed feature, ``"in-place"`` leaves the others at
+        ablation: ``"delete"`` closes the gap of a removed feature, ``"in-place"`` leaves the others at
             their positions, ``"placeholder:TEXT"`` puts a text there.
-        readings: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt
+        scoring: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt
             once and, for each mask, only what follows its last feature, with the removed features
             hidden: fewer tokens, but what is kept has already seen what is removed. The preset decides
             if not given.
@@ -110,8 +110,8 @@ def explain(
         target=target,
         kernel=kernel,
         regressor=regressor,
-        removal=removal,
-        readings=readings,
+        ablation=ablation,
+        scoring=scoring,
         budget=budget,
         seed=seed,
         preset=preset,
@@ -173,8 +173,8 @@ def extend(
         target=recipe.target,
         kernel=recipe.kernel,
         regressor=recipe.regressor,
-        removal=config["removal"],
-        readings=config["readings"],
+        ablation=config["ablation"],
+        scoring=config["scoring"],
         seed=config["seed"],
         preset=config["preset"],
         instead_of=config["instead_of"],

@@ -16,10 +16,10 @@ from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.interactions import Interaction, candidates, found
 from ropelime.method.rounds import PRESETS, Order, Outcome, Plan, make_plan
 from ropelime.method.samplers import resolve_sampler
-from ropelime.method.scores import Ints, Masks, Passes, join
+from ropelime.method.scores import Ints, Masks, Scores, join
 from ropelime.registry import describe, unknown
 from ropelime.results.explanation import Cost, Explanation, build
-from ropelime.surrogate import FunctionSurrogate, Job, Removal, Surrogate, check_only_output
+from ropelime.surrogate import Ablation, FunctionSurrogate, Job, Surrogate, check_only_output
 from ropelime.text.prompt import Prompt, Span
 
 _CHEAP = (
@@ -32,7 +32,7 @@ _QUESTION = (
     "For the answer alone: target='shift'."
 )
 _INSTEAD = "Weights say what speaks for this answer and against {!r}: negative ones speak for that one."
-READINGS = ("exact", "cheap")
+SCORING = ("exact", "cached")
 _CONTRAST = "contrast"
 
 
@@ -45,8 +45,8 @@ class Choices:
     target: object = None
     kernel: object = None
     regressor: object = None
-    removal: str | Removal = "delete"
-    readings: str | None = None
+    ablation: str | Ablation = "delete"
+    scoring: str | None = None
     budget: object = "auto"
     seed: int = 0
     preset: str = "evidence"
@@ -60,12 +60,12 @@ class Choices:
         Budget.of(self.budget)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise InputError(f"seed must be a whole number that is not negative, not {self.seed!r}.")
-        if self.readings is not None and self.readings not in READINGS:
-            raise unknown("readings", self.readings, READINGS)
-        removal = Removal.of(self.removal)
-        if self.readings == "cheap" and removal.how != "delete":
+        if self.scoring is not None and self.scoring not in SCORING:
+            raise unknown("scoring", self.scoring, SCORING)
+        ablation = Ablation.of(self.ablation)
+        if self.scoring == "cached" and ablation.how != "delete":
             raise InputError(
-                f"Cheap readings hide features and cannot honour removal={str(removal)!r}."
+                f"Cheap readings hide features and cannot honour ablation={str(ablation)!r}."
             )
         recipe = self.recipe()
         named = recipe.describe()["target"].get("name")
@@ -96,7 +96,7 @@ def check_suits(models: Sequence[Surrogate], choices: Choices, also: str | None 
             check_only_output(
                 kl=recipe.target.needs_kl,
                 spaces=recipe.kernel.space is not None,
-                cheap=choices.readings == "cheap",
+                cached=choices.scoring == "cached",
             )
 
 
@@ -110,9 +110,9 @@ class Study:
         self.prompt, self.output, self.choices = prompt, output, choices
         self.surrogate = surrogate
         self.recipe = choices.recipe()
-        self.removal = Removal.of(choices.removal)
+        self.ablation = Ablation.of(choices.ablation)
         cut = choices.features
-        self.scorer = surrogate.prepare(prompt, cut, output, removal=self.removal)
+        self.scorer = surrogate.prepare(prompt, cut, output, ablation=self.ablation)
         self.n = len(self.scorer.features)
         self.other = None
         if choices.instead_of is not None:
@@ -121,8 +121,8 @@ class Study:
                     "A function of masks does not see the answer, so it cannot tell this one from "
                     "instead_of. Use a model, or an object with prepare() that is given the output."
                 )
-            self.other = surrogate.prepare(prompt, cut, choices.instead_of, removal=self.removal)
-        self.cheap, self.notes = self._readings()
+            self.other = surrogate.prepare(prompt, cut, choices.instead_of, ablation=self.ablation)
+        self.cached, self.notes = self._readings()
         self.asks = self.recipe.target.reads_question and self.scorer.has_question
         if self.asks:
             share = getattr(self.recipe.target, "question", 1.0)
@@ -135,55 +135,55 @@ class Study:
             self.recipe,
             sampler=choices.sampler,
             budget=Budget.of(choices.budget),
-            cheap=self.cheap,
+            cached=self.cached,
             seed=choices.seed,
         )
         self._seconds = time.perf_counter() - start  # its own: others may be under way beside it
 
     def _readings(self) -> tuple[bool, list[str]]:
         """Whether readings are cheap, and what to say about it."""
-        wanted = self.choices.readings
-        if (wanted or PRESETS[self.choices.preset].readings) != "cheap":
+        wanted = self.choices.scoring
+        if (wanted or PRESETS[self.choices.preset].scoring) != "cached":
             return False, []
-        if wanted is None and self.removal.how != "delete":
-            return False, [_NOT_CHEAP.format(f"With removal={str(self.removal)!r} there are")]
+        if wanted is None and self.ablation.how != "delete":
+            return False, [_NOT_CHEAP.format(f"With ablation={str(self.ablation)!r} there are")]
         scorers = [self.scorer, *([] if self.other is None else [self.other])]
-        if wanted is None and not all(scorer.looks_back for scorer in scorers):
+        if wanted is None and not all(scorer.supports_cached for scorer in scorers):
             return False, [_NOT_CHEAP.format("The surrogate has")]
         return True, [_CHEAP]
 
-    def _cost(self, masks: Masks, *, cheap: bool) -> Ints:
+    def _cost(self, masks: Masks, *, cached: bool) -> Ints:
         """(N,) tokens that reading each mask takes, of the other answer too."""
-        cost = self.scorer.cost(masks, cheap=cheap)
-        return cost if self.other is None else cost + self.other.cost(masks, cheap=cheap)
+        cost = self.scorer.cost(masks, cached=cached)
+        return cost if self.other is None else cost + self.other.cost(masks, cached=cached)
 
     def jobs(self, order: Order) -> list[Job]:
         """What the surrogate has to read: of this answer, and of the other if there is one."""
         masks = np.concatenate([np.ones((1, self.n), bool), order.masks])
         kernel = self.recipe.kernel
         spaces = (kernel.space,) if kernel.space else ()
-        first = Job(self.scorer, masks, self.recipe.target.needs_kl, spaces, order.cheap, self.asks)
+        first = Job(self.scorer, masks, self.recipe.target.needs_kl, spaces, order.cached, self.asks)
         if self.other is None:
             return [first]
-        return [first, Job(self.other, masks, cheap=order.cheap, beside=True)]
+        return [first, Job(self.other, masks, cached=order.cached, beside=True)]
 
     @staticmethod
-    def joined(read: Sequence[Passes]) -> Passes:
+    def joined(read: Sequence[Scores]) -> Scores:
         """The readings of this answer, with those of the other beside them."""
         if len(read) == 1:
             return read[0]
         ours, other = read
         return replace(
             ours,
-            instead=other.logprob,
+            alternative=other.logprob,
             tokens=ours.tokens + other.tokens,
-            scored=ours.scored + other.scored,
+            tokens_run=ours.tokens_run + other.tokens_run,
             seconds=ours.seconds + other.seconds,
         )
 
     def steps(
         self, before: Explanation | None = None, more: int = 0
-    ) -> Generator[Order, Passes, Explanation]:
+    ) -> Generator[Order, Scores, Explanation]:
         """Yields what to read next, and is sent the readings of it, the unmasked prompt first.
 
         Args:
@@ -191,53 +191,53 @@ class Study:
             more: by how many masks.
         """
         self._resumed = time.perf_counter()
-        passes: Passes | None = None
+        scores: Scores | None = None
         pairs: tuple[Interaction, ...] = ()
         besides = also_read = 0  # tokens and masks that were read for anything but the fit
         if before is None:
             reading = self.plan.orders(self.n, self._cost)
         else:
-            passes = before.passes
+            scores = before.surrogate_scores
             pairs = before.interactions
-            besides = before.cost.tokens - passes.scored
-            also_read = before.cost.passes - _distinct(passes)
-            reading = self.plan.further_orders(passes, before.config["masks"], more)
+            besides = before.cost.tokens - scores.tokens_run
+            also_read = before.cost.masks - _distinct(scores)
+            reading = self.plan.further_orders(scores, before.config["masks"], more)
         order = next(reading)
         while True:
             new = yield from self._read(order)
-            passes = new if passes is None else join(passes, new.select(np.arange(1, len(new.masks))))
+            scores = new if scores is None else join(scores, new.select(np.arange(1, len(new.masks))))
             try:
-                order = reading.send(passes)
+                order = reading.send(scores)
             except StopIteration as stop:
                 outcome: Outcome = stop.value
                 break
         if self.choices.interactions:
-            fitted = attribute(passes.fitted(), self.recipe, tokens=False)
-            wanted = candidates(fitted.weights, len(passes.masks))
-            new = yield from self._read(Order(wanted.masks, self.cheap))
+            fitted = attribute(scores.fitted(), self.recipe, tokens=False)
+            wanted = candidates(fitted.weights, len(scores.masks))
+            new = yield from self._read(Order(wanted.masks, self.cached))
             pairs = found(wanted, new)
-            besides += new.scored
+            besides += new.tokens_run
             also_read = len(wanted.masks)
         return build(
             self.prompt,
             self.output,
             self.scorer.features,
             self.scorer.output_spans,
-            passes,
+            scores,
             self.recipe,
             self.config(outcome),
             span=(0, len(self.output)),
             cost=Cost(
-                _distinct(passes) + also_read,
-                passes.scored + besides,
+                _distinct(scores) + also_read,
+                scores.tokens_run + besides,
                 self._seconds + time.perf_counter() - self._resumed,
             ),
-            asked=outcome.asked,
-            notes=tuple(filter(None, (*outcome.notes, passes.note, *self.notes))),
+            requested=outcome.requested,
+            notes=tuple(filter(None, (*outcome.notes, scores.note, *self.notes))),
             interactions=pairs,
         )
 
-    def _read(self, order: Order) -> Generator[Order, Passes, Passes]:
+    def _read(self, order: Order) -> Generator[Order, Scores, Scores]:
         """Ask for readings; of the time until they come only what they took counts."""
         self._seconds += time.perf_counter() - self._resumed
         new = yield order
@@ -257,8 +257,8 @@ class Study:
             "sampler": describe(self.plan.sampler),
             **self.recipe.describe(),
             "unit": self.recipe.target.unit,
-            "removal": str(self.removal),
-            "readings": "cheap" if self.cheap else "exact",
+            "ablation": str(self.ablation),
+            "scoring": "cached" if self.cached else "exact",
             "budget": str(Budget.of(chosen.budget)),
             "masks": dict(outcome.counts),
             "seed": chosen.seed,
@@ -267,6 +267,6 @@ class Study:
         }
 
 
-def _distinct(passes: Passes) -> int:
+def _distinct(scores: Scores) -> int:
     """Masked prompts that were read; one that was read cheaply and exactly counts twice."""
-    return len(np.unique(np.column_stack([passes.masks, passes.exact]), axis=0))
+    return len(np.unique(np.column_stack([scores.masks, scores.exact]), axis=0))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from ropelime.method.rounds import Order
-from ropelime.method.scores import Passes
+from ropelime.method.scores import Scores
 from ropelime.progress import Callback
 from ropelime.results.ensemble import combine
 from ropelime.results.explanation import Explanation
@@ -14,7 +14,7 @@ from ropelime.study import Choices, Study
 from ropelime.surrogate import Surrogate, score_all
 from ropelime.text.prompt import Prompt
 
-Steps = Generator[Order, Passes, Explanation]
+Steps = Generator[Order, Scores, Explanation]
 Errors = tuple[type[Exception], ...]
 
 
@@ -130,25 +130,25 @@ def run(
         models = {id(one.study.surrogate) for one in waiting}
         for model in sorted(models):
             some = [one for one in waiting if id(one.study.surrogate) == model]
-            for one, passes in zip(some, _read(some, progress, forgive), strict=True):
-                if isinstance(passes, Exception):
-                    one.order, one.found = None, passes
+            for one, scores in zip(some, _read(some, progress, forgive), strict=True):
+                if isinstance(scores, Exception):
+                    one.order, one.found = None, scores
                 else:
-                    _go_on(one, passes, forgive)
+                    _go_on(one, scores, forgive)
     return [one.found for one in runs if one.found is not None]
 
 
-def _go_on(one: Run, passes: Passes | None, forgive: Errors) -> None:
+def _go_on(one: Run, scores: Scores | None, forgive: Errors) -> None:
     """Hand a study what it waited for."""
     try:
-        one.order = next(one.steps) if passes is None else one.steps.send(passes)
+        one.order = next(one.steps) if scores is None else one.steps.send(scores)
     except StopIteration as stop:
         one.order, one.found = None, stop.value
     except forgive as error:
         one.order, one.found = None, error
 
 
-def _read(some: Sequence[Run], progress: Callback | None, forgive: Errors) -> list[Passes | Exception]:
+def _read(some: Sequence[Run], progress: Callback | None, forgive: Errors) -> list[Scores | Exception]:
     """What studies of one model wait for: packed together, or one by one where that fails."""
     jobs = [one.study.jobs(one.order) for one in some if one.order is not None]
     try:
@@ -156,5 +156,5 @@ def _read(some: Sequence[Run], progress: Callback | None, forgive: Errors) -> li
     except forgive as error:
         if len(some) == 1:
             return [error]
-        return [passes for one in some for passes in _read([one], progress, forgive)]
+        return [scores for one in some for scores in _read([one], progress, forgive)]
     return [Study.joined([next(read) for _ in own]) for own in jobs]

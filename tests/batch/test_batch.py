@@ -21,7 +21,7 @@ import pytest
 
 from batch_toy import CHOICES, check, go, write_lines
 from ropelime import InputError, ModelError, explain
-from ropelime.ask import Closed
+from ropelime.ask import AnsweringModel
 from ropelime.batch import lines, local
 from ropelime.batch.run import run
 from ropelime.batch.store import Output, rows
@@ -100,10 +100,10 @@ def test_a_batch_is_one_explanation_after_another(
     for number, line in enumerate([*given, *given], 1):
         ours = from_dict({k: v for k, v in found[f"line {number}"].items() if k not in ("id", "error")})
         alone = explain(**{**options, **line}, surrogate=model, progress=False)
-        assert np.array_equal(ours.passes.masks, alone.passes.masks)
+        assert np.array_equal(ours.surrogate_scores.masks, alone.surrogate_scores.masks)
         assert np.allclose(ours.weights, alone.weights, atol=1e-4)
         assert np.allclose(ours.token_weights, alone.token_weights, atol=1e-4)
-        assert np.allclose(ours.scores, alone.scores, atol=1e-4)
+        assert np.allclose(ours.normalized_weights, alone.normalized_weights, atol=1e-4)
         assert ours.cost == alone.cost, "whoever was read beside it"
         assert ours.config == json.loads(json.dumps(alone.to_dict()["config"]))
 
@@ -129,7 +129,9 @@ def test_several_surrogates_and_another_preset(tiny: Make, source: Path, target:
     assert e.also is not None
     for ours, alone in ((row, e), (row["also"], e.also)):
         shares = {f["start"]: f["score"] for f in ours["features"]}
-        assert [shares[f.start] for f in alone.features] == pytest.approx(alone.scores, abs=1e-4)
+        assert [shares[f.start] for f in alone.features] == pytest.approx(
+            alone.normalized_weights, abs=1e-4
+        )
 
 
 def test_a_short_row_holds_what_most_people_need(tiny: Make, source: Path, target: Path) -> None:
@@ -139,7 +141,7 @@ def test_a_short_row_holds_what_most_people_need(tiny: Make, source: Path, targe
     e = explain(**LINES[0], surrogate=tiny("llama"), progress=False)
     assert [f["text"] for f in row["features"]] == [share.text for share in e.top(2)]
     assert all(e.prompt.text[f["start"] : f["end"]] == f["text"] for f in row["features"])
-    assert row["cost"] == {"passes": e.cost.passes, "tokens": e.cost.tokens}
+    assert row["cost"] == {"masks": e.cost.masks, "tokens": e.cost.tokens}
     assert e.trust is not None
     assert row["trust"]["text"] == e.trust.text
     assert row["warnings"] == list(e.diagnostics.warnings)
@@ -407,7 +409,7 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 def asking(proxy: Proxy, tiny: Make, source: Path, target: Path, **options: Any) -> Any:
-    closed = Closed("stand-in", proxy.url, price=(1.0, 2.0), retries=1)
+    closed = AnsweringModel("stand-in", proxy.url, price=(1.0, 2.0), retries=1)
     settings = Settings(closed=closed, concurrency=3)
     return run(source, target, settings, partial(local.run, models=[tiny("llama")]), **options)
 
@@ -460,7 +462,7 @@ def test_what_was_answered_before_a_server_went_is_kept(
     tiny: Make, proxy: Proxy, source: Path, target: Path
 ) -> None:
     put(source, *({"prompt": f"This is {i}. That is not. Is it?"} for i in range(40)))
-    closed = Closed("stand-in", proxy.url, retries=0)
+    closed = AnsweringModel("stand-in", proxy.url, retries=0)
     settings = Settings(closed=closed, concurrency=1)
     proxy.faults = [says("yes")] * 10
     proxy.otherwise = busy(500)

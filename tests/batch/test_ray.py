@@ -127,11 +127,11 @@ def test_what_the_workers_refuse_is_told(cluster: Any, tmp_path: Path) -> None:
 
 def test_what_every_actor_has() -> None:
     share = engine._share
-    assert share({"CPU": 8.0}, None, None) == engine.Share(1, 8, 0.0)
-    assert share({"CPU": 8.0}, 2, None) == engine.Share(2, 4, 0.0)
-    assert share({"CPU": 64.0, "GPU": 8.0}, None, None) == engine.Share(8, 1, 1.0)
-    assert share({"CPU": 64.0, "GPU": 8.0}, None, 0.5) == engine.Share(16, 1, 0.5)
-    assert share({"CPU": 64.0, "GPU": 8.0}, 4, 2.0) == engine.Share(4, 1, 2.0)
+    assert share({"CPU": 8.0}, None, None) == engine.RankedFeature(1, 8, 0.0)
+    assert share({"CPU": 8.0}, 2, None) == engine.RankedFeature(2, 4, 0.0)
+    assert share({"CPU": 64.0, "GPU": 8.0}, None, None) == engine.RankedFeature(8, 1, 1.0)
+    assert share({"CPU": 64.0, "GPU": 8.0}, None, 0.5) == engine.RankedFeature(16, 1, 0.5)
+    assert share({"CPU": 64.0, "GPU": 8.0}, 4, 2.0) == engine.RankedFeature(4, 1, 2.0)
     with pytest.raises(InputError, match="need 12, and the cluster has 8"):
         share({"CPU": 64.0, "GPU": 8.0}, 6, 2.0)
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` from end to end: every experiment on a few examples, and the page of results."""
+"""``python -m benchmarks`` from end to end: every experiment, and the page of results."""
 
 from __future__ import annotations
 

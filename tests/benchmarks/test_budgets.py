@@ -99,7 +99,7 @@ def rows_of(method: str, count: int, **figures: Any) -> list[dict[str, Any]]:
             "iou": i / count, "f1": i / count, "auroc": i / count, "lds": i / count,
             "first": float(i > count / 2), "masks": 42, "tokens": 100, "run": 90, "covered": 0.9,
             "halfwidth": 0.1, "reach": 1.0, "by_share": -3 + 2.9 * i / count, "by_drop": 1.0,
-            "by_foretold": i / count, **figures,
+            "by_cv_correlation": i / count, **figures,
         }
         for i in range(count)
     ]  # fmt: skip
@@ -135,10 +135,10 @@ def test_other_removals_compare_exact_readings_only(ran: Path, tmp_path: Path) -
     common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]
     for how in ("delete", "in-place"):
         results = ["--results", str(tmp_path / f"{how}.jsonl")]
-        assert main(["budget", "--removal", how, *common, *results]) == 0
+        assert main(["budget", "--ablation", how, *common, *results]) == 0
     header, rows = read(tmp_path / "in-place.jsonl")
-    assert header["removal"] == "in-place"
-    assert "--removal in-place" in header["command"]
+    assert header["ablation"] == "in-place"
+    assert "--ablation in-place" in header["command"]
     assert {row["method"] for row in rows} >= {"leave-one-out, exact", "contextcite"}
     assert not {row["method"] for row in rows} & {"evidence", "singles", "cheap, 128"}
     report.write([tmp_path / "delete.jsonl", tmp_path / "in-place.jsonl"], tmp_path)

@@ -152,7 +152,9 @@ class TestCurves:
     def test_an_additive_answer_is_best_explained_by_its_coefficients(self) -> None:
         coef = np.random.default_rng(2).random(12)
 
-        def curves(scores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float | None]:
+        def curves(
+            scores: np.ndarray[tuple[int], np.dtype[np.float64]],
+        ) -> dict[str, float | None]:
             curve = plan(scores)
             return follow(curve, curve.masks @ coef, full=float(coef.sum()), tokens=1)
 

@@ -20,8 +20,8 @@ from benchmarks.runner import CHANCE, run
 from benchmarks.store import Row, Store, read
 from ropelime.method.regression import Fit
 from ropelime.method.samplers import Bernoulli
-from ropelime.method.scores import Floats, Masks, Passes
-from ropelime.surrogate import FunctionSurrogate, Removal, Surrogate
+from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.surrogate import Ablation, FunctionSurrogate, Surrogate
 from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import Prompt, Span
@@ -48,14 +48,14 @@ class Recording:
         self.output_spans: Any
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
     ) -> Recording:
-        self.scorer = self.inner.prepare(prompt, features, output, removal=removal)
+        self.scorer = self.inner.prepare(prompt, features, output, ablation=ablation)
         self.read.append([])
         return self
 
-    def score(self, masks: Masks, **options: Any) -> Passes:
-        self.read[-1] += [b"cheap" * options.get("cheap", False) + m.tobytes() for m in masks]
+    def score(self, masks: Masks, **options: Any) -> Scores:
+        self.read[-1] += [b"cheap" * options.get("cached", False) + m.tobytes() for m in masks]
         return self.scorer.score(masks, **options)
 
     @property
@@ -63,8 +63,8 @@ class Recording:
         return self.scorer.has_question
 
     @property
-    def looks_back(self) -> bool:
-        return self.scorer.looks_back
+    def supports_cached(self) -> bool:
+        return self.scorer.supports_cached
 
     def describe(self) -> dict[str, Any]:
         return {}
@@ -125,9 +125,9 @@ def test_the_papers_methods_read_every_mask_once_too(
     recording = Recording(tiny("llama"))
     rows = results([example()], known.hotpotqa("gold"), recording)
     check_read_once(recording, 5)
-    cheap = [mask for mask in recording.read[0] if mask.startswith(b"cheap")]
-    assert len(cheap) == 2**5, "all there are: the single removals, and halves"
-    assert len(recording.read[0]) - len(cheap) <= 2**5 + 2
+    cached = [mask for mask in recording.read[0] if mask.startswith(b"cheap")]
+    assert len(cached) == 2**5, "all there are: the single removals, and halves"
+    assert len(recording.read[0]) - len(cached) <= 2**5 + 2
     hidden = of(rows, "evidence")
     assert hidden["masks"] == 7, "the prompt with all features, without any, and without each"
     assert hidden["tokens"] < of(rows, "leave-one-out")["tokens"]
@@ -294,9 +294,9 @@ class TestMethods:
 
     def test_contextcites_target_is_per_token(self) -> None:
         logprob = np.log([[0.5, 0.5], [0.5, 0.1]])
-        passes = Passes(np.ones((2, 1), bool), logprob, None, {}, np.ones(2, int), 2, 0.0)
+        scores = Scores(np.ones((2, 1), bool), logprob, None, {}, np.ones(2, int), 2, 0.0)
         odds = np.log(0.05 / 0.95) - np.log(0.25 / 0.75)
-        np.testing.assert_allclose(known.LogitPerToken().values(passes), [0, odds / 2])
+        np.testing.assert_allclose(known.LogitPerToken().values(scores), [0, odds / 2])
 
 
 def test_groups_are_kept(results: Rows) -> None:

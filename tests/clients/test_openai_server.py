@@ -80,7 +80,7 @@ def test_ask_against_a_real_server(proxy: Proxy, model: str, tmp_path: Path) -> 
     assert len(proxy.seen) == 2
     again = ask(proxy, model)
     assert len(proxy.seen) == 2, "the same question is not paid twice"
-    assert again.scores.tolist() == e.scores.tolist()
+    assert again.normalized_weights.tolist() == e.normalized_weights.tolist()
     e.save(tmp_path / "why.json")
     e.to_html(tmp_path / "why.html")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

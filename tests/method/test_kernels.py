@@ -13,14 +13,14 @@ from ropelime.errors import InputError, ModelError
 from ropelime.method.kernels import KERNELS, Cosine, Hamming, RopeRWMD, resolve_kernel
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Floats
-from toy import readings
+from toy import scoring
 
 ROPE = RopeRWMD()
 
 
 def rope_weights(distance: list[float]) -> Floats:
     masks = np.ones((len(distance), 2), dtype=bool)
-    return ROPE.weigh(readings(masks, distances={ROPE.space: np.array(distance)}))
+    return ROPE.weigh(scoring(masks, distances={ROPE.space: np.array(distance)}))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -32,10 +32,10 @@ def rope_weights(distance: list[float]) -> Floats:
     ),
 )
 def test_contract(name: str, rows: list[list[bool]], distances: list[float]) -> None:
-    passes = readings(
+    scores = scoring(
         [[True] * 4, *rows], distances={ROPE.space: np.array([0.0, *distances[: len(rows)]])}
     )
-    weights = resolve_kernel(name).weigh(passes)
+    weights = resolve_kernel(name).weigh(scores)
     assert weights.shape == (1 + len(rows),)
     assert weights[0] == 1
     assert np.all((weights >= 0) & (weights <= 1)), "also excludes NaN"
@@ -65,16 +65,16 @@ def test_where_the_median_is_zero_the_mean_takes_its_place() -> None:
 
 def test_hamming() -> None:
     masks = [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]  # removed: 0, 1/4, 1/2, 1
-    assert np.allclose(Hamming().weigh(readings(masks)), np.exp([0, -1 / 4, -1, -4]))
+    assert np.allclose(Hamming().weigh(scoring(masks)), np.exp([0, -1 / 4, -1, -4]))
 
 
 def test_cosine() -> None:
     masks = [[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]]  # cosine with the full mask: 1, 1/2, 0
-    assert np.allclose(Cosine(0.5).weigh(readings(masks)), np.exp([0, -1, -4]))
+    assert np.allclose(Cosine(0.5).weigh(scoring(masks)), np.exp([0, -1, -4]))
 
 
 def test_uniform() -> None:
-    assert resolve_kernel("uniform").weigh(readings([[1, 1], [0, 0]])).tolist() == [1, 1]
+    assert resolve_kernel("uniform").weigh(scoring([[1, 1], [0, 0]])).tolist() == [1, 1]
 
 
 def test_only_the_rope_kernel_asks_for_distances() -> None:
@@ -85,7 +85,7 @@ def test_only_the_rope_kernel_asks_for_distances() -> None:
 
 def test_a_surrogate_without_rotary_space_is_told_what_it_can_use() -> None:
     with pytest.raises(ModelError, match="'hamming', 'cosine' or 'uniform'"):
-        ROPE.weigh(readings([[1, 1], [1, 0]]))
+        ROPE.weigh(scoring([[1, 1], [1, 0]]))
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,11 @@ def test_contract(spec: str, n: int, budget: int | None, seed: int) -> None:
     sample = draw(spec, n, budget, seed)
     assert sample.masks.dtype == bool
     assert sample.masks.shape == (len(sample.masks), n)
-    assert 1 <= len(sample.masks) <= sample.asked
+    assert 1 <= len(sample.masks) <= sample.requested
     assert len(as_set(sample)) == len(sample.masks), "masks must be distinct"
     assert not sample.masks.all(1).any(), "the full prompt is read on top"
-    assert budget is None or sample.asked == budget
-    assert len(sample.masks) == sample.asked or sample.note
+    assert budget is None or sample.requested == budget
+    assert len(sample.masks) == sample.requested or sample.note
     again = draw(spec, n, budget, seed)
     assert np.array_equal(sample.masks, again.masks)
 
@@ -86,7 +86,7 @@ def test_the_sweep_has_eighteen_settings() -> None:
 )
 def test_sparse_k_count(setting: str, n: int, count: int) -> None:
     sample = draw(f"sparse-k:{setting}", n)
-    assert sample.asked == count
+    assert sample.requested == count
 
 
 def test_sparse_k_keeps_or_removes_k_features() -> None:
@@ -106,7 +106,7 @@ def test_sparse_k_takes_neighbouring_sizes_and_says_so() -> None:
 
 def test_sparse_k_that_runs_out_of_masks_says_so() -> None:
     sample = draw("sparse-k:4sqrt:16k", 2)  # 2 ln 5.66 = 3.5
-    assert (len(sample.masks), sample.asked) == (2, 4)
+    assert (len(sample.masks), sample.requested) == (2, 4)
     assert "only 2" in sample.note
 
 
@@ -167,7 +167,7 @@ def test_a_whole_hadamard_matrix_is_balanced_in_every_feature_and_every_pair(n: 
 def test_hadamard_goes_on_to_another_matrix_and_ends_with_the_masks() -> None:
     assert len(draw("hadamard", 5, budget=20).masks) == 20, "a matrix for five features has eight rows"
     every = draw("hadamard", 3)
-    assert (len(every.masks), every.asked) == (7, 64)
+    assert (len(every.masks), every.requested) == (7, 64)
     assert "7 distinct ones" in every.note
     assert len(draw("hadamard:5", 40).masks) == 5
 
@@ -207,7 +207,7 @@ def test_shapley_prefers_the_extreme_sizes() -> None:
 def test_mixed_draws_each_part_and_takes_doubles_once() -> None:
     assert len(draw("mixed", 6).masks) == 12
     two = draw("mixed", 2)
-    assert (len(two.masks), two.asked) == (2, 4)
+    assert (len(two.masks), two.requested) == (2, 4)
     assert "2 distinct" in two.note
     parts = draw("mixed:leave-one-out+sparse-k/sqrt/M/2+sparse-k/2/16k/removed/7", 16)
     assert parts.masks.sum(1).tolist() == [15] * 16 + [4] * 12 + [14] * 7  # 8 ln 4 = 11.1

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Asked, Floats
+from ropelime.method.scores import Floats, QuestionScores
 from ropelime.method.targets import KL, NLL, TARGETS, Evidence, Logit, Shift, SqrtKL, resolve_target
-from toy import readings
+from toy import scoring
 
 MASKS = [[1, 1], [1, 0], [0, 0]]
 
@@ -29,62 +29,68 @@ def test_contract(name: str, tokens: int, seed: int, certain: bool) -> None:
     rng = np.random.default_rng(seed)
     kl = np.vstack([np.zeros(tokens), rng.exponential(size=(2, tokens)) - 1e-7])
     logprob = np.zeros((3, tokens)) if certain else -rng.exponential(5, size=(3, tokens))
-    passes, target = readings(MASKS, logprob, kl), resolve_target(name)
-    passes = replace(passes, instead=-rng.exponential(5, size=(3, 2)))
-    assert target.values(passes).shape == (3,)
-    assert target.token_values(passes).shape == (3, tokens)
-    assert np.isfinite(target.values(passes)).all()
-    assert np.isfinite(target.token_values(passes)).all()
-    assert target.values(passes)[0] == 0, "row 0 is the unmasked prompt"
-    assert not target.token_values(passes)[0].any()
+    scores, target = scoring(MASKS, logprob, kl), resolve_target(name)
+    scores = replace(scores, alternative=-rng.exponential(5, size=(3, 2)))
+    assert target.values(scores).shape == (3,)
+    assert target.token_values(scores).shape == (3, tokens)
+    assert np.isfinite(target.values(scores)).all()
+    assert np.isfinite(target.token_values(scores)).all()
+    assert target.values(scores)[0] == 0, "row 0 is the unmasked prompt"
+    assert not target.token_values(scores)[0].any()
     assert target.unit
 
 
 def test_kl_is_the_mean_over_tokens() -> None:
-    passes = readings(MASKS, kl=np.array([[0, 0], [1, 3], [4, -1e-9]]))
-    assert KL().values(passes).tolist() == [0, 2, 2]
-    assert KL().token_values(passes).tolist() == [[0, 0], [1, 3], [4, 0]]
+    scores = scoring(MASKS, kl=np.array([[0, 0], [1, 3], [4, -1e-9]]))
+    assert KL().values(scores).tolist() == [0, 2, 2]
+    assert KL().token_values(scores).tolist() == [[0, 0], [1, 3], [4, 0]]
 
 
 def test_sqrt_kl_is_its_root() -> None:
-    passes = readings(MASKS, kl=[[0, 0], [1, 7], [18, 0]])
-    assert SqrtKL().values(passes).tolist() == [0, 2, 3]
+    scores = scoring(MASKS, kl=[[0, 0], [1, 7], [18, 0]])
+    assert SqrtKL().values(scores).tolist() == [0, 2, 3]
 
 
 def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() -> None:
-    passes = readings(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
-    tokens = Shift().token_values(passes)
+    scores = scoring(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
+    tokens = Shift().token_values(scores)
     assert np.allclose(tokens, np.array([[0.0, 0.0], [1 + math.log(2), 2.0], [3.0, 0.0]]))
-    assert np.allclose(Shift().values(passes), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
+    assert np.allclose(Shift().values(scores), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
 
 
 def test_evidence_adds_the_shifts_of_answer_and_question_each_by_its_mean() -> None:
-    passes = readings(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
-    shift = Shift().values(passes)
+    scores = scoring(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
+    shift = Shift().values(scores)
     alone = shift / shift[1:].mean()
-    assert np.allclose(Evidence().values(passes), alone), "nothing was asked"
-    question = Asked(log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), np.array([[0.0, 0], [1, 0], [0, 4]]))
-    both = replace(passes, asked=question)
+    assert np.allclose(Evidence().values(scores), alone), "nothing was asked"
+    question = QuestionScores(
+        log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), np.array([[0.0, 0], [1, 0], [0, 4]])
+    )
+    both = replace(scores, question=question)
     moved = np.array([[0.0, 0.0], [1 + math.log(2), 0.0], [0.0, 2.0]]) @ np.array([1.0, 0.5]) / 1.5
     assert np.allclose(Evidence().values(both), alone + moved / moved[1:].mean())
     assert np.allclose(Evidence(0.5).values(both), alone + 0.5 * moved / moved[1:].mean())
     assert np.allclose(Evidence(0).values(both), alone)
     tokens = Evidence().token_values(both)
-    assert np.allclose(tokens, Shift().token_values(passes) / shift[1:].mean()), "without the question"
+    assert np.allclose(tokens, Shift().token_values(scores) / shift[1:].mean()), "without the question"
 
 
 def test_a_mask_that_cut_into_the_question_counts_as_nothing_moved() -> None:
-    passes = readings(MASKS, log([0.8], [0.4], [0.2]), kl=[[0], [1], [4]])
+    scores = scoring(MASKS, log([0.8], [0.4], [0.2]), kl=[[0], [1], [4]])
     nan = np.nan
-    cut = replace(passes, asked=Asked(np.array([[-1.0], [nan], [-2]]), np.array([[0.0], [nan], [4]])))
-    left = replace(passes, asked=Asked(np.array([[-1.0], [-1], [-2]]), np.array([[0.0], [0], [4]])))
+    cut = replace(
+        scores, question=QuestionScores(np.array([[-1.0], [nan], [-2]]), np.array([[0.0], [nan], [4]]))
+    )
+    left = replace(
+        scores, question=QuestionScores(np.array([[-1.0], [-1], [-2]]), np.array([[0.0], [0], [4]]))
+    )
     assert np.allclose(Evidence().values(cut), Evidence().values(left))
     assert np.isfinite(Evidence().values(cut)).all()
 
 
 def test_evidence_where_nothing_moved_is_zero() -> None:
-    still = readings(MASKS, log([0.5], [0.5], [0.5]), kl=[[0], [0], [0]])
-    still = replace(still, asked=Asked(np.full((3, 2), -1.0), np.zeros((3, 2))))
+    still = scoring(MASKS, log([0.5], [0.5], [0.5]), kl=[[0], [0], [0]])
+    still = replace(still, question=QuestionScores(np.full((3, 2), -1.0), np.zeros((3, 2))))
     assert not Evidence().values(still).any()
     assert not Evidence().token_values(still).any()
 
@@ -96,30 +102,30 @@ def test_wrong_parameters_of_evidence(spec: str) -> None:
 
 
 def test_nll_is_the_drop_of_the_log_probability_in_nats() -> None:
-    passes = readings(MASKS, log([0.5, 0.8], [0.25, 0.8], [0.5, 0.1]))
-    assert np.allclose(NLL().values(passes), [0, math.log(2), math.log(8)])
-    assert np.allclose(NLL().token_values(passes).sum(1), NLL().values(passes))
+    scores = scoring(MASKS, log([0.5, 0.8], [0.25, 0.8], [0.5, 0.1]))
+    assert np.allclose(NLL().values(scores), [0, math.log(2), math.log(8)])
+    assert np.allclose(NLL().token_values(scores).sum(1), NLL().values(scores))
 
 
 def test_logit_is_the_log_odds_of_the_whole_output() -> None:
-    passes = readings(MASKS, log([0.5, 0.5], [0.5, 1.0], [0.1, 1.0]))  # odds 1/3, 1, 1/9
-    assert np.allclose(Logit().values(passes), [0, math.log(3), -math.log(3)])
-    tokens = Logit().token_values(readings(MASKS, log([0.5], [0.8], [0.2])))  # odds 1, 4, 1/4
+    scores = scoring(MASKS, log([0.5, 0.5], [0.5, 1.0], [0.1, 1.0]))  # odds 1/3, 1, 1/9
+    assert np.allclose(Logit().values(scores), [0, math.log(3), -math.log(3)])
+    tokens = Logit().token_values(scoring(MASKS, log([0.5], [0.8], [0.2])))  # odds 1, 4, 1/4
     assert np.allclose(tokens[:, 0], [0, math.log(4), -math.log(4)])
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_worse_reading_has_the_opposite_sign_of_support(name: str) -> None:
-    passes = readings(MASKS, log([0.9], [0.5], [0.1]), kl=np.array([[0], [0.5], [2]]))
-    passes = replace(passes, instead=log([0.2], [0.2], [0.2]))
+    scores = scoring(MASKS, log([0.9], [0.5], [0.1]), kl=np.array([[0], [0.5], [2]]))
+    scores = replace(scores, alternative=log([0.2], [0.2], [0.2]))
     target = resolve_target(name)
-    assert np.all(np.diff(target.support * target.values(passes)) < 0)
+    assert np.all(np.diff(target.support * target.values(scores)) < 0)
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if resolve_target(name).needs_kl])
 def test_a_surrogate_without_divergences_is_told_what_it_can_use(name: str) -> None:
     with pytest.raises(ModelError, match="target='nll' or 'logit'"):
-        resolve_target(name).values(readings(MASKS))
+        resolve_target(name).values(scoring(MASKS))
 
 
 def test_unknown_name() -> None:

@@ -14,9 +14,9 @@ from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.kernels import Uniform
 from ropelime.method.regression import WLS, BayesRidge, Regressor
 from ropelime.method.samplers import resolve_sampler
-from ropelime.method.scores import Floats, Masks, Passes
-from ropelime.method.uncertainty import LEVEL, certainty
-from toy import readings
+from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.uncertainty import LEVEL, estimate_uncertainty
+from toy import scoring
 
 
 def linear(
@@ -35,7 +35,7 @@ def test_intervals_hold_as_often_as_they_say(regressor: Regressor, n: int, rows:
         coef = rng.normal(size=n)
         masks, targets = linear(rng, coef, rows)
         found = regressor.fit(masks, targets, np.ones(rows)).coef
-        half = certainty(masks, targets, np.ones(rows), found).half
+        half = estimate_uncertainty(masks, targets, np.ones(rows), found).half
         held.append(np.abs(found - coef) <= half)
     assert np.mean(held) == pytest.approx(LEVEL, abs=0.05)
 
@@ -52,7 +52,7 @@ def test_they_hold_as_often_under_any_kernel(
         drawn = resolve_sampler(sampler).sample(n, budget=count, rng=rng).masks
         masks = np.concatenate([np.ones((1, n), bool), drawn])
         said = masks @ coef + 0.5 * rng.normal(size=len(masks)) - 3.0
-        found = attribute(readings(masks, said[:, None]), recipe)
+        found = attribute(scoring(masks, said[:, None]), recipe)
         held.append(np.abs(found.weights - coef) <= found.half)
     # Where a narrow kernel leaves as many readings as unknowns, they are wider than they need be.
     most = 1.0 if sampler == "mixed" else LEVEL + 0.06
@@ -64,23 +64,23 @@ def test_readings_are_foretold_as_they_were_read_whatever_they_weigh(kernel: str
     rng, n = np.random.default_rng(0), 6
     masks = np.concatenate([np.ones((1, n), bool), rng.random((40, n)) < 0.5])
     said = masks @ rng.normal(size=n) + rng.normal(size=len(masks)) - 3.0
-    passes, recipe = readings(masks, said[:, None]), Recipe.of("nll", kernel, "wls")
-    weights, drop = recipe.kernel.weigh(passes), said[0] - said
+    scores, recipe = scoring(masks, said[:, None]), Recipe.of("nll", kernel, "wls")
+    weights, drop = recipe.kernel.weigh(scores), said[0] - said
     x = np.column_stack([np.ones(len(masks)), masks])
-    foretold = []
+    cv_correlation = []
     for row in range(len(masks)):
         root = np.sqrt(np.delete(weights, row))[:, None]
         rest = np.delete(x, row, 0), np.delete(drop, row)[:, None]
-        foretold.append(x[row] @ np.linalg.lstsq(root * rest[0], root * rest[1], rcond=None)[0])
-    expected = spearmanr(drop, np.ravel(foretold)).statistic
-    assert attribute(passes, recipe).foretold == pytest.approx(expected, abs=0.02)
+        cv_correlation.append(x[row] @ np.linalg.lstsq(root * rest[0], root * rest[1], rcond=None)[0])
+    expected = spearmanr(drop, np.ravel(cv_correlation)).statistic
+    assert attribute(scores, recipe).cv_correlation == pytest.approx(expected, abs=0.02)
 
 
 def test_four_times_the_readings_halve_the_interval() -> None:
     masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.0, 0.5]), 100)
     coef = WLS().fit(masks, targets, np.ones(100)).coef
-    one = certainty(masks, targets, np.ones(100), coef)
-    four = certainty(np.tile(masks, (4, 1)), np.tile(targets, 4), np.ones(400), coef)
+    one = estimate_uncertainty(masks, targets, np.ones(100), coef)
+    four = estimate_uncertainty(np.tile(masks, (4, 1)), np.tile(targets, 4), np.ones(400), coef)
     assert np.allclose(four.half * 2, one.half, rtol=0.05)
 
 
@@ -89,7 +89,7 @@ def test_the_interval_in_closed_form() -> None:
     # around the fit by 1. The fit keeps no more than 1/1000 of it, and five readings are left over.
     masks = np.tile(np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=bool), (2, 1))
     targets = masks @ np.array([3.0, 1.0]) + np.repeat([1.0, -1.0], 4)
-    found = certainty(masks, targets, np.ones(8), np.array([3.0, 1.0]))
+    found = estimate_uncertainty(masks, targets, np.ones(8), np.array([3.0, 1.0]))
     student = 2.015  # of five degrees of freedom, two-sided 90 %
     assert np.allclose(found.half, student * math.sqrt(8 / 5 / (8 / 4)), rtol=5e-3)
 
@@ -98,27 +98,32 @@ def test_the_interval_in_closed_form() -> None:
 def test_as_many_readings_as_unknowns_are_judged_by_the_stated_rule(extra: int) -> None:
     masks, targets = linear(np.random.default_rng(0), np.ones(4), 4 + extra)
     coef = np.array([1.0, -3.0, 0.5, 0.2])
-    found = certainty(masks, targets, np.ones(4 + extra), coef)
+    found = estimate_uncertainty(masks, targets, np.ones(4 + extra), coef)
     median, size = 0.75, np.abs(coef)
     assert np.allclose(found.half, 1.645 * np.sqrt((2 * median) ** 2 + (size / 2) ** 2))
-    assert math.isnan(found.foretold)
+    assert math.isnan(found.cv_correlation)
 
 
 def test_readings_that_weigh_nothing_do_not_count() -> None:
     masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.5]), 30)
     weights = np.where(np.arange(30) < 12, 1.0, 0.0)
     coef = WLS().fit(masks, targets, weights).coef
-    some, few = (certainty(masks[:count], targets[:count], weights[:count], coef) for count in (30, 12))
+    some, few = (
+        estimate_uncertainty(masks[:count], targets[:count], weights[:count], coef)
+        for count in (30, 12)
+    )
     assert np.allclose(some.half, few.half)
-    assert some.foretold == pytest.approx(few.foretold)
-    assert math.isnan(certainty(masks, targets, weights * (np.arange(30) < 5), coef).foretold)
+    assert some.cv_correlation == pytest.approx(few.cv_correlation)
+    assert math.isnan(
+        estimate_uncertainty(masks, targets, weights * (np.arange(30) < 5), coef).cv_correlation
+    )
 
 
 def test_the_scale_of_the_weights_does_not_matter() -> None:
     rng = np.random.default_rng(0)
     masks, targets = linear(rng, np.array([2.0, -1.0, 0.5]), 30)
     weights, coef = rng.uniform(0.1, 1, 30), np.array([2.0, -1.0, 0.5])
-    ours, theirs = (certainty(masks, targets, w, coef) for w in (weights, 0.01 * weights))
+    ours, theirs = (estimate_uncertainty(masks, targets, w, coef) for w in (weights, 0.01 * weights))
     assert np.allclose(ours.half, theirs.half)
 
 
@@ -128,12 +133,16 @@ def test_additive_targets_are_foretold_and_noise_is_not() -> None:
         rng = np.random.default_rng(seed)
         masks, targets = linear(rng, rng.normal(size=8), 64, noise=0.01)
         known.append(
-            certainty(masks, targets, np.ones(64), WLS().fit(masks, targets, np.ones(64)).coef)
+            estimate_uncertainty(
+                masks, targets, np.ones(64), WLS().fit(masks, targets, np.ones(64)).coef
+            )
         )
         blind = rng.normal(size=64)
-        noise.append(certainty(masks, blind, np.ones(64), WLS().fit(masks, blind, np.ones(64)).coef))
-    assert min(c.foretold for c in known) > 0.99
-    assert abs(np.mean([c.foretold for c in noise])) < 0.15
+        noise.append(
+            estimate_uncertainty(masks, blind, np.ones(64), WLS().fit(masks, blind, np.ones(64)).coef)
+        )
+    assert min(c.cv_correlation for c in known) > 0.99
+    assert abs(np.mean([c.cv_correlation for c in noise])) < 0.15
 
 
 def test_left_out_readings_are_foretold_as_if_they_had_not_been_fitted() -> None:
@@ -145,15 +154,17 @@ def test_left_out_readings_are_foretold_as_if_they_had_not_been_fitted() -> None
         fit = WLS().fit(masks[others], targets[others], np.ones(23))
         by_hand.append(fit.predict(masks[i : i + 1])[0])
     expected = spearmanr(targets, by_hand).statistic
-    assert certainty(masks, targets, np.ones(24), coef).foretold == pytest.approx(expected, abs=0.02)
+    assert estimate_uncertainty(masks, targets, np.ones(24), coef).cv_correlation == pytest.approx(
+        expected, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.3])
 def test_targets_that_do_not_vary_have_no_width_and_foretell_nothing(value: float) -> None:
     masks, _ = linear(np.random.default_rng(0), np.ones(3), 30)
-    found = certainty(masks, np.full(30, value), np.ones(30), np.zeros(3))
+    found = estimate_uncertainty(masks, np.full(30, value), np.ones(30), np.zeros(3))
     assert np.allclose(found.half, 0, atol=1e-12)
-    assert math.isnan(found.foretold)
+    assert math.isnan(found.cv_correlation)
 
 
 def test_what_cannot_be_told_apart_is_wide_and_finite() -> None:
@@ -162,7 +173,7 @@ def test_what_cannot_be_told_apart_is_wide_and_finite() -> None:
     masks[:, 1] = masks[:, 0]  # always together
     masks[:, 3] = True  # never removed
     coef = WLS().fit(masks, targets, np.ones(40)).coef
-    half = certainty(masks, targets, np.ones(40), coef).half
+    half = estimate_uncertainty(masks, targets, np.ones(40), coef).half
     assert np.isfinite(half).all()
     assert min(half[0], half[1], half[3]) > 5 * half[2]
 
@@ -171,15 +182,15 @@ def test_many_features_take_no_more_room_than_the_readings_and_one_square_do() -
     rng = np.random.default_rng(0)
     masks, targets = linear(rng, rng.normal(size=300), 1000)
     tracemalloc.start()
-    certainty(masks, targets, np.ones(1000), np.zeros(300))
+    estimate_uncertainty(masks, targets, np.ones(1000), np.zeros(300))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 8 * 10 * (1000 * 300 + 300 * 300)
 
 
 def test_two_features_read_in_every_way() -> None:
-    passes = readings([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
-    found = attribute(passes, Recipe.of("nll", "uniform", "wls"))
+    scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
+    found = attribute(scores, Recipe.of("nll", "uniform", "wls"))
     assert np.allclose(found.weights, [2, 0])
     assert np.allclose(found.half, 1.645 * np.hypot(2 * 1.0, [1.0, 0.0]))
 
@@ -187,17 +198,17 @@ def test_two_features_read_in_every_way() -> None:
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]])
 def test_weights_that_mean_nothing_are_refused(weights: list[float]) -> None:
     class Broken(Uniform):
-        def weigh(self, passes: Passes) -> Floats:
+        def weigh(self, scores: Scores) -> Floats:
             return np.array(weights)
 
-    passes = readings([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
+    scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
     with pytest.raises(InputError, match="finite weights that are not negative, and not all zero"):
-        attribute(passes, Recipe.of("nll", Broken(), "wls"))
+        attribute(scores, Recipe.of("nll", Broken(), "wls"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_few_exact_readings_leave_open_what_was_open_before_them(count: int) -> None:
     masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.5]), 30)
     coef, exact = np.array([2.0, -1.0, 0.5]), np.arange(30) < count
-    half = certainty(masks, targets, np.ones(30), coef, exact, leans=True).half
+    half = estimate_uncertainty(masks, targets, np.ones(30), coef, exact, control_variate=True).half
     assert np.allclose(half, 2.0 * 0.5 * np.sqrt((coef**2).mean()))

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from ropelime import Explanation, InputError, load
 from ropelime.method.attribution import Recipe
 from ropelime.method.kernels import RopeRWMD
-from ropelime.method.scores import Asked
+from ropelime.method.scores import QuestionScores
 from ropelime.results.explanation import Cost, build
 from ropelime.results.serialization import from_dict, write_text
 from ropelime.text.features import split
 from ropelime.text.prompt import Origin, from_text
-from toy import COEF, OUTPUT, additive, readings, toy
+from toy import COEF, OUTPUT, additive, scoring, toy
 
 TOY = toy(sampler="exhaustive")
 
@@ -33,20 +33,22 @@ def full(tokens: int = 2, target: str = "kl") -> Explanation:
     rng = np.random.default_rng(0)
     masks = np.vstack([np.ones(3), np.zeros(3), ~np.eye(3, dtype=bool)])
     distance = np.array([0.0, np.nan, 1.5, 0.25, 2.0])
-    passes = readings(
+    scores = scoring(
         masks,
         -rng.exponential(size=(5, tokens)),
         rng.exponential(size=(5, tokens)) * (np.arange(5) > 0)[:, None],
         distances={RopeRWMD().space: distance},
     )
     nan = np.nan  # the last mask cut into the question
-    asked = Asked(np.array([[-1.0], [-3], [-2], [-1], [nan]]), np.array([[0.0], [2], [1], [0], [nan]]))
-    passes = replace(passes, asked=asked)
+    question = QuestionScores(
+        np.array([[-1.0], [-3], [-2], [-1], [nan]]), np.array([[0.0], [2], [1], [0], [nan]])
+    )
+    scores = replace(scores, question=question)
     prompt, recipe = from_text("one two three"), Recipe.of(target, "rope-rwmd", "wls")
     return build(
-        prompt, "ab", split(prompt, "word"), ((0, 1), (1, 2)), passes, recipe,
+        prompt, "ab", split(prompt, "word"), ((0, 1), (1, 2)), scores, recipe,
         {**recipe.describe(), "surrogate": {"name": "toy"}},
-        span=(0, 2), cost=Cost(5, 40, 0.1), asked=3,
+        span=(0, 2), cost=Cost(5, 40, 0.1), requested=3,
     )  # fmt: skip
 
 
@@ -59,11 +61,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_top_is_by_score() -> None:
-    assert np.allclose(TOY.scores, np.abs(COEF.sum(1)) / np.abs(COEF.sum(1)).sum())
+    assert np.allclose(TOY.normalized_weights, np.abs(COEF.sum(1)) / np.abs(COEF.sum(1)).sum())
     ranking = TOY.top()
     assert [share.text for share in ranking] == ["red ", "black ", "white", "green ", "blue "]
     assert [share.index for share in ranking] == [0, 3, 4, 1, 2]
-    assert [share.score for share in ranking] == sorted(TOY.scores, reverse=True)
+    assert [share.score for share in ranking] == sorted(TOY.normalized_weights, reverse=True)
     assert TOY.top(2) == ranking[:2]
     assert TOY.top(99) == ranking
     assert TOY.top(0) == []
@@ -76,7 +78,7 @@ def test_ties_keep_the_order_of_the_text() -> None:
 
 
 def test_arrays_cannot_be_changed() -> None:
-    for array in (TOY.scores, TOY.weights, TOY.token_weights):
+    for array in (TOY.normalized_weights, TOY.weights, TOY.token_weights):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -95,7 +97,7 @@ def test_a_span_of_the_output_is_the_sum_of_its_tokens(
     part = TOY.for_output(start, end)
     assert np.allclose(part.weights, COEF[:, columns].sum(1), atol=1e-9)
     assert np.allclose(part.token_weights, TOY.token_weights[:, columns], atol=1e-9)
-    assert part.scores.sum() == pytest.approx(1)
+    assert part.normalized_weights.sum() == pytest.approx(1)
     assert part.span == (start, end)
     assert part.output == OUTPUT
 
@@ -120,13 +122,24 @@ def test_exact_round_trip(e: Explanation, tmp_path: Path) -> None:
     again = load(path)
     assert again == e
     assert again.to_json() == e.to_json() == path.read_text(encoding="utf-8")
-    for name in ("scores", "weights", "token_weights", "intervals", "ranks", "score_intervals"):
+    for name in (
+        "normalized_weights",
+        "weights",
+        "token_weights",
+        "intervals",
+        "ranks",
+        "normalized_intervals",
+    ):
         assert np.array_equal(getattr(again, name), getattr(e, name))
-    assert np.array_equal(again.passes.logprob, e.passes.logprob)
-    assert (again.passes.asked is None) == (e.passes.asked is None)
-    if again.passes.asked is not None and e.passes.asked is not None:
-        assert np.array_equal(again.passes.asked.logprob, e.passes.asked.logprob, equal_nan=True)
-        assert np.array_equal(again.passes.asked.kl, e.passes.asked.kl, equal_nan=True)
+    assert np.array_equal(again.surrogate_scores.logprob, e.surrogate_scores.logprob)
+    assert (again.surrogate_scores.question is None) == (e.surrogate_scores.question is None)
+    if again.surrogate_scores.question is not None and e.surrogate_scores.question is not None:
+        assert np.array_equal(
+            again.surrogate_scores.question.logprob, e.surrogate_scores.question.logprob, equal_nan=True
+        )
+        assert np.array_equal(
+            again.surrogate_scores.question.kl, e.surrogate_scores.question.kl, equal_nan=True
+        )
     assert again.trust == e.trust
     assert again.top() == e.top()
     assert again.diagnostics == e.diagnostics
@@ -146,15 +159,15 @@ def test_a_file_of_the_release_before_is_read(tmp_path: Path) -> None:
     data = json.loads(TOY.to_json())
     for key in ("intervals", "trust"):
         del data[key]
-    for key in ("asked", "exact"):
-        del data["passes"][key]
+    for key in ("question", "exact"):
+        del data["surrogate_scores"][key]
     (tmp_path / "old.json").write_text(json.dumps(data))
     old = load(tmp_path / "old.json")
     assert old.intervals is None
-    assert old.score_intervals is None
+    assert old.normalized_intervals is None
     assert old.trust is None
-    assert old.passes.asked is None
-    assert old.passes.exact.all()
+    assert old.surrogate_scores.question is None
+    assert old.surrogate_scores.exact.all()
     assert old.ranks.tolist() == [1, 4, 5, 2, 3]
     assert old.top(1)[0].interval is None
     assert np.array_equal(old.weights, TOY.weights)
@@ -176,9 +189,9 @@ def test_damaged_intervals_and_questions() -> None:
     data = json.loads(full(target="evidence").to_json())
     with pytest.raises(InputError, match="intervals has the shape"):
         from_dict(data | {"intervals": [[0.0, 1.0]]})
-    short = {**data["passes"]["asked"], "kl": data["passes"]["logprob"]}
-    with pytest.raises(InputError, match="asked kl has the shape"):
-        from_dict(data | {"passes": data["passes"] | {"asked": short}})
+    short = {**data["surrogate_scores"]["question"], "kl": data["surrogate_scores"]["logprob"]}
+    with pytest.raises(InputError, match="question kl has the shape"):
+        from_dict(data | {"surrogate_scores": data["surrogate_scores"] | {"question": short}})
 
 
 def judged(weights: list[float], half: list[float]) -> Explanation:
@@ -187,14 +200,14 @@ def judged(weights: list[float], half: list[float]) -> Explanation:
     size = np.abs(values)
     count = len(values)
     prompt = from_text(" ".join("abcdefghij"[:count]))
-    scores = size / size.sum() if size.any() else np.full(count, 1 / count)
+    normalized_weights = size / size.sum() if size.any() else np.full(count, 1 / count)
     ends = values[:, None] + np.array(half)[:, None] * np.array([-1, 1])
     return replace(
         TOY,
         prompt=prompt,
         features=split(prompt, "word"),
         weights=values,
-        scores=scores,
+        normalized_weights=normalized_weights,
         intervals=ends,
     )
 
@@ -235,19 +248,19 @@ def test_places_and_intervals_of_shares(pairs: list[tuple[float, float]]) -> Non
     assert places[0] == 1
     for number, (above, place) in enumerate(itertools.pairwise(places), 2):
         assert place in (above, number)
-    ends = e.score_intervals
+    ends = e.normalized_intervals
     assert ends is not None
     assert np.all((ends >= 0) & (ends <= 1))
-    assert np.all(ends[:, 0] <= e.scores + 1e-12)
-    assert np.all(e.scores <= ends[:, 1] + 1e-12)
+    assert np.all(ends[:, 0] <= e.normalized_weights + 1e-12)
+    assert np.all(e.normalized_weights <= ends[:, 1] + 1e-12)
     assert e.ranks.tolist() == judged([-w for w in weights], half).ranks.tolist()
 
 
 def test_the_interval_of_a_share_reaches_to_zero_where_the_sign_is_not_known() -> None:
-    ends = judged([3.0, -1.0], [1.0, 2.0]).score_intervals
+    ends = judged([3.0, -1.0], [1.0, 2.0]).normalized_intervals
     assert ends is not None
     assert ends.tolist() == [[0.5, 1.0], [0.0, 0.75]]
-    none = judged([0.0, 0.0], [0.0, 0.0]).score_intervals
+    none = judged([0.0, 0.0], [0.0, 0.0]).normalized_intervals
     assert none is not None
     assert none.tolist() == [[0, 1], [0, 1]], "equal shares for want of anything else"
 
@@ -280,9 +293,9 @@ def test_truncated_json(file: Path, part: float) -> None:
         ("[]", "no ropelime explanation"),
         ("null", "no ropelime explanation"),
         ('{"format": "other"}', "no ropelime explanation"),
-        ('{"format": "ropelime.explanation"}', "version None of the format and this release reads 1"),
-        ('{"format": "ropelime.explanation", "version": 2}', "version 2.*pip install -U ropelime"),
-        ('{"format": "ropelime.explanation", "version": 1}', "is damaged: KeyError"),
+        ('{"format": "ropelime.explanation"}', "version None of the format and this release reads 2"),
+        ('{"format": "ropelime.explanation", "version": 3}', "version 3.*pip install -U ropelime"),
+        ('{"format": "ropelime.explanation", "version": 2}', "is damaged: KeyError"),
         ("[" * 200_000, "no complete JSON"),
         ("", "no complete JSON"),
     ],
@@ -410,7 +423,7 @@ def test_where_chunks_come_from_is_saved_and_old_files_load(tmp_path: Path) -> N
 
 def test_shares_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     data = json.loads(TOY.to_json())
-    data["scores"] = data["weights"] = [float("nan")] * len(TOY.features)
+    data["normalized_weights"] = data["weights"] = [float("nan")] * len(TOY.features)
     (tmp_path / "nan.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match="a share is no finite number"):
         load(tmp_path / "nan.json")

@@ -12,20 +12,30 @@ from hypothesis import strategies as st
 
 from ropelime.method.attribution import Attribution
 from ropelime.results.trust import Trust, judge
-from toy import additive, readings, toy
+from toy import additive, scoring, toy
 
 N = 40
 SINGLE = np.vstack([np.ones((1, N), bool), ~np.eye(N, dtype=bool)])
 MANY = np.vstack([np.ones((1, N), bool), np.arange(N) % 2 == 1, np.arange(N) % 2 == 0])
 
 
-def trust(share: float, *, foretold: float = math.nan, drop: float = 0.0, many: bool = False) -> Trust:
+def trust(
+    share: float, *, cv_correlation: float = math.nan, drop: float = 0.0, many: bool = False
+) -> Trust:
     """The trust in an explanation whose first feature has a share, and whose loss costs ``drop``."""
-    scores = np.array([share, *[(1 - share) / (N - 1)] * (N - 1)])
-    fitted = Attribution(scores, scores, scores[:, None], 1.0, 4.0, np.zeros(N), foretold)
+    normalized_weights = np.array([share, *[(1 - share) / (N - 1)] * (N - 1)])
+    fitted = Attribution(
+        normalized_weights,
+        normalized_weights,
+        normalized_weights[:, None],
+        1.0,
+        4.0,
+        np.zeros(N),
+        cv_correlation,
+    )
     masks = MANY if many else SINGLE
     said = -1.0 - drop * ~masks[:, :1] - 0.5 * ~masks[:, 1:2]  # the second feature moves it too
-    return judge(readings(masks, said), fitted)
+    return judge(scoring(masks, said), fitted)
 
 
 def test_a_first_part_that_speaks_against_the_answer_is_no_evidence_for_it() -> None:
@@ -53,7 +63,7 @@ def test_where_each_part_was_removed_once(share: float, value: float, words: str
 
 
 @pytest.mark.parametrize(
-    ("foretold", "value", "words"),
+    ("cv_correlation", "value", "words"),
     [
         (1.0, 0.867, "Very likely the weights foretell what removing parts does."),
         (0.6, 0.707, "Probably the weights foretell"),
@@ -63,8 +73,8 @@ def test_where_each_part_was_removed_once(share: float, value: float, words: str
         (math.nan, 0.467, "It is about even"),
     ],
 )
-def test_where_many_masks_were_fitted(foretold: float, value: float, words: str) -> None:
-    found = trust(0.5, foretold=foretold, many=True)
+def test_where_many_masks_were_fitted(cv_correlation: float, value: float, words: str) -> None:
+    found = trust(0.5, cv_correlation=cv_correlation, many=True)
     assert found.value == pytest.approx(value, abs=1e-3)
     assert re.match(words, found.text)
 
@@ -72,17 +82,17 @@ def test_where_many_masks_were_fitted(foretold: float, value: float, words: str)
 @settings(max_examples=60, deadline=None)
 @given(
     shares=st.lists(st.floats(0.03, 1.0), min_size=2, max_size=2),
-    foretold=st.floats(-1, 1),
+    cv_correlation=st.floats(-1, 1),
     drops=st.lists(st.floats(-50, 50), min_size=2, max_size=2),
     many=st.booleans(),
 )
 def test_it_lies_between_0_and_1_and_rises_with_the_share_and_the_drop(
-    shares: list[float], foretold: float, drops: list[float], many: bool
+    shares: list[float], cv_correlation: float, drops: list[float], many: bool
 ) -> None:
     low, high = sorted(shares)
     less, more = sorted(drops)
-    weak = trust(low, foretold=foretold, drop=less, many=many)
-    strong = trust(high, foretold=foretold, drop=more, many=many)
+    weak = trust(low, cv_correlation=cv_correlation, drop=less, many=many)
+    strong = trust(high, cv_correlation=cv_correlation, drop=more, many=many)
     assert 0 <= weak.value <= strong.value <= 1
 
 

@@ -73,23 +73,23 @@ def varlen(
             seen &= torch.arange(k.shape[1]) >= place - window_size[0]
         if enable_gqa:
             k, v = (t.repeat_interleave(len(q) // len(t), 0) for t in (k, v))
-        scores = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        scores.masked_fill_(~seen, float("-inf"))
-        parts.append((scores.softmax(-1) @ v).transpose(0, 1).to(query.dtype))
-        sums.append(scores.logsumexp(-1))
+        normalized_weights = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        normalized_weights.masked_fill_(~seen, float("-inf"))
+        parts.append((normalized_weights.softmax(-1) @ v).transpose(0, 1).to(query.dtype))
+        sums.append(normalized_weights.logsumexp(-1))
     return (torch.cat(parts), torch.cat(sums, 1)) if return_aux else torch.cat(parts)
 
 
-@pytest.mark.parametrize("cheap", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral-window", "gpt-neox"])
 def test_one_fused_call_is_the_same_as_plain_products(
-    name: str, cheap: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if cheap and name == "mistral-window":
+    if cached and name == "mistral-window":
         pytest.skip("it does not look back so far")
     reader = scorer(name, torch.bfloat16)
     z = masks(len(reader.features))
-    plain = reader.score(z, kl=True, spaces=[RopeSpace()], cheap=cheap, batch_tokens=200)
+    plain = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     calls = 0
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
@@ -100,7 +100,7 @@ def test_one_fused_call_is_the_same_as_plain_products(
     monkeypatch.setattr(attention, "varlen_attn", counted, raising=False)
     monkeypatch.setattr(attention, "_VARLEN", {"window_size", "enable_gqa"})
     monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
-    fused = reader.score(z, kl=True, spaces=[RopeSpace()], cheap=cheap, batch_tokens=200)
+    fused = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     assert calls > 3
     np.testing.assert_allclose(fused.logprob, plain.logprob, atol=0.2)  # bfloat16 rounds otherwise
     assert np.abs(fused.logprob - plain.logprob).mean() < 0.03
@@ -140,8 +140,10 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
         reader = surrogate.prepare(prompt, "sentence", answer)
         n = len(reader.features)
         z = np.concatenate([masks(n), rng.random((6, n)) < 0.8])
-        cheap = name != "mistral-window"  # which does not look back so far
-        jobs.append(Job(reader, z, True, (RopeSpace(),), cheap, asked=cheap, beside=answer[0] == "I"))
+        cached = name != "mistral-window"  # which does not look back so far
+        jobs.append(
+            Job(reader, z, True, (RopeSpace(),), cached, question=cached, beside=answer[0] == "I")
+        )
     shared = surrogate.score_all(jobs, batch_tokens=batch_tokens)
     assert any(sharing) == (name != "mistral-window")
     assert not all(sharing)
@@ -151,8 +153,8 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
     for ours, theirs in zip(shared, alone, strict=True):
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5)
         np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-5)  # type: ignore[arg-type]
-        if ours.asked is not None and theirs.asked is not None:
-            np.testing.assert_allclose(ours.asked.logprob, theirs.asked.logprob, atol=1e-5)
+        if ours.question is not None and theirs.question is not None:
+            np.testing.assert_allclose(ours.question.logprob, theirs.question.logprob, atol=1e-5)
 
 
 def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +173,7 @@ def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
     z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
-    reader.score(z, kl=False, cheap=True, batch_tokens=len(reader.sequences.ids))
+    reader.score(z, kl=False, cached=True, batch_tokens=len(reader.sequences.ids))
     assert len(found) > 2
     assert not any(found[1:])
 
@@ -185,7 +187,7 @@ def test_a_window_that_rows_reach_beyond_is_each_rows_own(
     z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
     made = []
     for share in (True, False):
-        packer = Packer(Rows(reader.sequences, z, cheap=True), share=share)
+        packer = Packer(Rows(reader.sequences, z, cached=True), share=share)
         (chunk, _) = packer.chunk(Place(), tokens=10_000, outputs=10_000)
         assert bool(chunk.groups) == share
         torch.manual_seed(0)
@@ -212,7 +214,7 @@ def test_what_is_counted_is_what_is_gathered(seed: int, kept: float, tokens: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing_module, "_LEAST", 1)
         packer, place = (
-            Packer(Rows(reader.sequences, np.unique(z, axis=0)[::-1], cheap=True), share=True),
+            Packer(Rows(reader.sequences, np.unique(z, axis=0)[::-1], cached=True), share=True),
             Place(),
         )
         while not packer.finished(place):
@@ -238,14 +240,14 @@ def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None
     reader = random_scorer(surrogate, features=n, tokens=16)
     drawn = np.random.default_rng(0).random((40, n)) < 0.97
     z = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool) if kind != "random" else drawn])
-    packer = Packer(Rows(reader.sequences, z, cheap=True), share=True)
+    packer = Packer(Rows(reader.sequences, z, cached=True), share=True)
     assert attention.shares_keys(surrogate.device, torch.bfloat16)
     chunk, _ = packer.chunk(Place(), tokens=32_768, outputs=100_000)
     assert chunk.groups
-    shared = reader.score(z, kl=True, cheap=True)
+    shared = reader.score(z, kl=True, cached=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "shares_keys", lambda device, dtype: False)
-        alone = reader.score(z, kl=True, cheap=True)
+        alone = reader.score(z, kl=True, cached=True)
     np.testing.assert_allclose(shared.logprob, alone.logprob, atol=0.2)  # bfloat16 rounds otherwise
     assert np.abs(shared.logprob - alone.logprob).mean() < 0.02
     some = [0, 1, len(z) // 2, len(z) - 1]
@@ -270,10 +272,10 @@ def _masked(reader: LocalScorer, mask: Masks) -> Any:
 
 
 @pytest.mark.parametrize("batch_tokens", [60, 4096])
-@pytest.mark.parametrize("cheap", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_last_layer_attends_only_where_the_output_is_predicted(
-    dtype: torch.dtype, cheap: bool, batch_tokens: int
+    dtype: torch.dtype, cached: bool, batch_tokens: int
 ) -> None:
     reader = scorer(dtype=dtype)
     z = masks(len(reader.features))
@@ -285,21 +287,21 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
     layer = reader._surrogate.model.model.layers[-1].self_attn.o_proj
     handle = layer.register_forward_pre_hook(look)
     try:
-        reader.score(z, kl=False, cheap=cheap, batch_tokens=batch_tokens)
+        reader.score(z, kl=False, cached=cached, batch_tokens=batch_tokens)
     finally:
         handle.remove()
     assert sum(used) == len(np.unique(z, axis=0)) * len(reader.output_spans)
 
 
-@pytest.mark.parametrize("cheap", [False, True])
-def test_many_features_are_read_as_by_themselves(cheap: bool) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_many_features_are_read_as_by_themselves(cached: bool) -> None:
     """Chunks of many rows, with a long path behind them, against one row in a run of its own."""
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=400, tokens=5, outputs=4)
-    z = np.concatenate([np.ones((1, 400), bool), ~np.eye(400, dtype=bool)])[:: 1 if cheap else 40]
-    every = reader.score(z, kl=True, cheap=cheap)
+    z = np.concatenate([np.ones((1, 400), bool), ~np.eye(400, dtype=bool)])[:: 1 if cached else 40]
+    every = reader.score(z, kl=True, cached=cached)
     for mask in (1, len(z) // 2, len(z) - 1):
-        alone = reader.score(z[[0, mask]], kl=True, cheap=cheap, batch_tokens=10_000)
+        alone = reader.score(z[[0, mask]], kl=True, cached=cached, batch_tokens=10_000)
         np.testing.assert_allclose(every.logprob[mask], alone.logprob[1], atol=1e-5)
         assert every.kl is not None
         assert alone.kl is not None

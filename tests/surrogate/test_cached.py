@@ -12,7 +12,7 @@ from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Masks
-from ropelime.surrogate import Removal
+from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
@@ -49,7 +49,7 @@ def scorer(
     name: str, *, how: str = "delete", template: str | None = "chatml", **options: Any
 ) -> LocalScorer:
     surrogate = LocalSurrogate(tiny_model(name, **options).model, byte_level(template))
-    return surrogate.prepare(PROMPT, "sentence", ANSWER, removal=Removal(how))
+    return surrogate.prepare(PROMPT, "sentence", ANSWER, ablation=Ablation(how))
 
 
 def one_layer(name: str) -> dict[str, Any]:
@@ -60,10 +60,10 @@ def one_layer(name: str) -> dict[str, Any]:
 def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> None:
     """With one layer a key knows its own token only: hiding a feature is removing it in place."""
     spaces = [] if name == "gpt2" else [RopeSpace(layer=0)]
-    cheap = scorer(name, **one_layer(name))
+    cached = scorer(name, **one_layer(name))
     exact = scorer(name, how="in-place", **one_layer(name))
-    z = masks(len(cheap.features))
-    ours = cheap.score(z, kl=True, spaces=spaces, cheap=True)
+    z = masks(len(cached.features))
+    ours = cached.score(z, kl=True, spaces=spaces, cached=True)
     theirs = exact.score(z, kl=True, spaces=spaces)
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
     np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-4)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> 
 def test_a_tail_sees_the_full_prompt_less_what_is_removed(name: str, batch_tokens: int) -> None:
     reader = scorer(name)
     z = masks(len(reader.features))
-    ours = reader.score(z, kl=False, cheap=True, batch_tokens=batch_tokens)
+    ours = reader.score(z, kl=False, cached=True, batch_tokens=batch_tokens)
     np.testing.assert_allclose(ours.logprob, [naive(name, reader, mask) for mask in z], atol=1e-4)
 
 
@@ -105,7 +105,7 @@ def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
     read: dict[tuple[int, int], Any] = {}
 
     def take(piece: Piece) -> None:
-        keys = map(tuple, piece.readings.tolist())
+        keys = map(tuple, piece.scoring.tolist())
         read.update(zip(keys, piece.logits.log_softmax(-1), strict=True))
 
     with torch.inference_mode():
@@ -121,63 +121,63 @@ def test_a_feature_in_the_tail_is_read_exactly() -> None:
     plain = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo painted it.")
     reader = surrogate.prepare(plain, "sentence", ANSWER)
     z = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1]], dtype=bool)
-    cheap, exact = (reader.score(z, kl=True, cheap=way) for way in (True, False))
-    np.testing.assert_allclose(cheap.logprob[1], exact.logprob[1], atol=1e-4)
-    assert cheap.tokens[1] == exact.tokens[1]
-    assert cheap.tokens[2] < exact.tokens[2]
+    cached, exact = (reader.score(z, kl=True, cached=way) for way in (True, False))
+    np.testing.assert_allclose(cached.logprob[1], exact.logprob[1], atol=1e-4)
+    assert cached.tokens[1] == exact.tokens[1]
+    assert cached.tokens[2] < exact.tokens[2]
 
 
 def test_the_cost_is_one_prompt_and_the_tails() -> None:
     reader = scorer("llama")
     z = masks(len(reader.features))
     tail = len(reader.sequences.ids) - reader.sequences.tail + len(reader.output_spans)
-    read = reader.score(z, kl=False, cheap=True)
+    read = reader.score(z, kl=False, cached=True)
     distinct = len(np.unique(z, axis=0))
     assert read.tokens[0] == len(reader.sequences.ids) + tail
     assert read.tokens[1:].tolist() == [tail if not mask.all() else read.tokens[0] for mask in z[1:]]
-    assert read.scored == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
+    assert read.tokens_run == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
 
 
 def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
     s = scorer("llama")
     some = masks(len(s.features))
-    whole = s.cost(some, cheap=True)
-    assert np.array_equal(s.cost(some[1:], cheap=True), whole[1:])
+    whole = s.cost(some, cached=True)
+    assert np.array_equal(s.cost(some[1:], cached=True), whole[1:])
     assert whole[0] > 2 * whole[1:].max()
 
 
 def test_models_that_cannot_look_back_so_far_refuse() -> None:
     reader = scorer("mistral-window")
     with pytest.raises(ModelError, match="readings='exact'"):
-        reader.score(masks(len(reader.features)), kl=False, cheap=True)
+        reader.score(masks(len(reader.features)), kl=False, cached=True)
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot honour removal='in-place'"):
-        toy(readings="cheap", removal="in-place")
+    with pytest.raises(InputError, match="cannot honour ablation='in-place'"):
+        toy(scoring="cached", ablation="in-place")
     with pytest.raises(ModelError, match="no cheap readings"):
-        toy(readings="cheap")
-    with pytest.raises(InputError, match="Did you mean 'cheap'"):
-        toy(readings="cheep")
+        toy(scoring="cached")
+    with pytest.raises(InputError, match="Did you mean 'cached'"):
+        toy(scoring="cachd")
 
 
 @pytest.mark.parametrize("name", FULL)
-@pytest.mark.parametrize("cheap", [True, False])
-def test_the_question_is_read_with_the_output(name: str, cheap: bool) -> None:
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_question_is_read_with_the_output(name: str, cached: bool) -> None:
     """As if it were the beginning of a longer output, whatever else is read."""
     reader = scorer(name)
     z = masks(len(reader.features))
-    plain = reader.score(z, kl=True, cheap=cheap)
-    both = reader.score(z, kl=True, cheap=cheap, asked=True, batch_tokens=100)
+    plain = reader.score(z, kl=True, cached=cached)
+    both = reader.score(z, kl=True, cached=cached, question=True, batch_tokens=100)
     np.testing.assert_allclose(both.logprob, plain.logprob, atol=1e-4)
     np.testing.assert_allclose(both.kl, plain.kl, atol=1e-4)  # type: ignore[arg-type]
-    assert plain.asked is None
-    assert both.asked is not None
-    tokens, count = reader.sequences, reader.sequences.asked
-    assert both.asked.logprob.shape == (len(z), count)
-    assert not both.asked.kl[0].any()
+    assert plain.question is None
+    assert both.question is not None
+    tokens, count = reader.sequences, reader.sequences.question
+    assert both.question.logprob.shape == (len(z), count)
+    assert not both.question.kl[0].any()
     ids = torch.tensor([*tokens.ids, *tokens.output_ids])[None]
     with torch.no_grad():
         logp = tiny_model(name).model(input_ids=ids).logits[0].log_softmax(-1)
     places = torch.arange(len(tokens.ids) - count, len(tokens.ids))
-    np.testing.assert_allclose(both.asked.logprob[0], logp[places - 1, ids[0, places]], atol=1e-4)
+    np.testing.assert_allclose(both.question.logprob[0], logp[places - 1, ids[0, places]], atol=1e-4)

@@ -37,8 +37,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, wrap: Wrap) -> None:
     monkeypatch.setattr(torch, "compile", lambda forward, **_: wrap(forward))
 
 
-def scores(reader: LocalSurrogate) -> Any:
-    return explain(TEXT, "Everybody.", surrogate=reader, preset="faithful", progress=False).scores
+def normalized_weights(reader: LocalSurrogate) -> Any:
+    return explain(
+        TEXT, "Everybody.", surrogate=reader, preset="faithful", progress=False
+    ).normalized_weights
 
 
 def test_compiled_layers_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,16 +57,16 @@ def test_compiled_layers_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) ->
     model = deepcopy(tiny_model("llama").model)
     layers = model.model.layers
     own = layers[0].forward = partial(layers[0].forward)  # as accelerate's, which brings tensors to it
-    plain = scores(surrogate(model, compiled=False))
+    plain = normalized_weights(surrogate(model, compiled=False))
     assert not used
     compiled = surrogate(model, compiled=True)
     used.clear()
-    np.testing.assert_array_equal(scores(compiled), plain)
+    np.testing.assert_array_equal(normalized_weights(compiled), plain)
     assert used
     assert layers[0].forward is own
     assert not any("forward" in vars(layer) for layer in layers[1:])
     used.clear()
-    scores(surrogate(model, compiled=False))
+    normalized_weights(surrogate(model, compiled=False))
     assert not used
 
 
@@ -105,7 +107,7 @@ def test_a_layer_that_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, lambda forward: broken(forward) if hasattr(forward, "__self__") else forward)
     reader = surrogate(model, compiled=True)
     with pytest.raises(ModelError, match=r"not be compiled: No working C\+\+ compiler found\. torch"):
-        scores(reader)
+        normalized_weights(reader)
     assert not any("forward" in vars(layer) for layer in model.model.layers)
 
 
@@ -143,10 +145,10 @@ def test_what_is_left_alone_is_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(work, "load_surrogate", lambda name, **options: asked.append(options))
+    question: list[dict[str, Any]] = []
+    monkeypatch.setattr(work, "load_surrogate", lambda name, **options: question.append(options))
     work.Settings(compiled=True).load()
-    assert asked[0]["compiled"] is True
+    assert question[0]["compiled"] is True
 
 
 def test_a_server_compiles_for_itself() -> None:
@@ -155,10 +157,10 @@ def test_a_server_compiles_for_itself() -> None:
 
 
 def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    asked: list[bool] = []
+    question: list[bool] = []
 
     def load(name: str, **options: Any) -> LocalSurrogate:
-        asked.append(options["compiled"])
+        question.append(options["compiled"])
         return surrogate(tiny_model("llama").model, compiled=False)
 
     monkeypatch.setattr("ropelime.surrogate.load_surrogate", load)
@@ -166,12 +168,12 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca
     told = ["explain", "--prompt", str(tmp_path / "prompt"), "--output", "Everybody.", "--quiet"]
     for more in ([], ["--compile"]):
         assert main([*told, *more]) == 0
-    assert asked == [False, True]
+    assert question == [False, True]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch gives up
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_a_true_compiler_gives_the_same() -> None:
     model = tiny_model("llama").model
-    plain, compiled = (scores(surrogate(model, compiled=c)) for c in (False, True))
+    plain, compiled = (normalized_weights(surrogate(model, compiled=c)) for c in (False, True))
     np.testing.assert_allclose(compiled, plain, atol=1e-4)

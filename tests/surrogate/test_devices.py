@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Passes
+from ropelime.method.scores import Scores
 from ropelime.surrogate import Job, rotary
 from ropelime.surrogate.engine import layers_of
 from ropelime.surrogate.local import LocalSurrogate
@@ -75,14 +75,14 @@ class Pretending(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
     name = func._overloadpacket.__name__
     leaves = tree_leaves((args, kwargs))
-    asked = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+    question = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if name in TAKES:
         tensors = [t for t in tensors if t.device.type != "cpu" or t.is_floating_point()]
     met = {tensor.device for tensor in tensors if tensor.ndim}
     if len(met) > 1 and name not in MOVES:
         raise RuntimeError(f"{name} was given tensors of {', '.join(sorted(map(str, met)))}.")
-    where = [*asked, *(t.device for t in tensors if t.ndim), *(t.device for t in tensors)]
+    where = [*question, *(t.device for t in tensors if t.ndim), *(t.device for t in tensors)]
     made = func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
     if func._schema.is_mutable:  # in place
         return args[0]
@@ -148,18 +148,18 @@ def pretended(model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def read(model: Any, rotary: bool) -> list[Passes]:
+def read(model: Any, rotary: bool) -> list[Scores]:
     """Two prompts exactly and one cheaply, packed together, in small chunks."""
     surrogate = LocalSurrogate(model, byte_level("chatml"))
     one, two = (surrogate.prepare(PROMPT, "sentence", said) for said in ("Leonardo", "Nobody"))
     spaces = tuple(SPACES) if rotary else ()
     jobs = [Job(one, MASKS, True, spaces), Job(two, MASKS, True, spaces)]
-    if surrogate.engine.looks_back(512):
+    if surrogate.engine.supports_cached(512):
         jobs.append(Job(one, MASKS, True, spaces, True))
     return surrogate.score_all(jobs, batch_tokens=64)
 
 
-def assert_same(found: list[Passes], known: list[Passes], atol: float) -> None:
+def assert_same(found: list[Scores], known: list[Scores], atol: float) -> None:
     for a, b in zip(found, known, strict=True):
         np.testing.assert_allclose(a.logprob, b.logprob, atol=atol)
         assert a.kl is not None

@@ -24,8 +24,8 @@ from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError, load_surrogate
 from ropelime import surrogate as surrogates
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Passes
-from ropelime.surrogate import Removal, Surrogate
+from ropelime.method.scores import Scores
+from ropelime.surrogate import Ablation, Surrogate
 from ropelime.surrogate import loading as models
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
@@ -50,7 +50,7 @@ def test_a_saved_model_reads_as_the_one_in_memory(tmp_path: Path, name: str) -> 
     here = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
     a, b = (
-        s.prepare(PROMPT, "sentence", "Leonardo", removal=Removal()).score(
+        s.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation()).score(
             masks, kl=True, spaces=[RopeSpace()]
         )
         for s in (here, there)
@@ -98,7 +98,7 @@ def test_bfloat16_reads_nearly_the_same(saved: Path) -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
     exact, rounded = (
         load_surrogate(str(saved), dtype=dtype, device="cpu")
-        .prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+        .prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
         .score(masks, kl=True, spaces=[RopeSpace()])
         for dtype in ("float32", "bfloat16")
     )
@@ -174,13 +174,13 @@ def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert word in str(error.value)
 
 
-def read(surrogate: Surrogate) -> Passes:
+def read(surrogate: Surrogate) -> Scores:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    scorer = surrogate.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    scorer = surrogate.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
     return scorer.score(masks, kl=True, spaces=[RopeSpace(), RopeSpace(space="hidden")])
 
 
-def assert_same(a: Passes, b: Passes, atol: float = 1e-5) -> None:
+def assert_same(a: Scores, b: Scores, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(a.logprob, b.logprob, atol=atol)
     for space in a.distances:
         np.testing.assert_allclose(a.distances[space], b.distances[space], atol=atol)
@@ -203,10 +203,10 @@ def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away:
     assert b.device.type == "cpu"
     kinds = [RopeSpace(), RopeSpace(space="hidden")] if tiny_model(name).width else []
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    cheap = [False, True] if a.engine.looks_back(512) else [False]
-    for how in cheap:
+    cached = [False, True] if a.engine.supports_cached(512) else [False]
+    for how in cached:
         one, two = (
-            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cheap=how)
+            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cached=how)
             for s in (a, b)
         )
         assert_same(one, two)
@@ -244,16 +244,16 @@ def test_what_transformers_is_asked_for(
 ) -> None:
     if quantised:
         described_as(saved, {"quant_method": "bitsandbytes", "load_in_4bit": True})
-    asked: dict[str, object] = {}
+    question: dict[str, object] = {}
 
     def from_pretrained(folder: str, **given: object) -> tuple[Unmovable, dict[str, list[str]]]:
-        asked.update(given)
+        question.update(given)
         return Unmovable(), {"missing_keys": []}
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
     model, _ = models.load_files(str(saved), None, dtype="bfloat16", device=device)
     assert isinstance(model, Unmovable)
-    assert {k: v for k, v in asked.items() if k != "output_loading_info"} == options
+    assert {k: v for k, v in question.items() if k != "output_loading_info"} == options
 
 
 def quantise(method: str, saved: Path, into: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_quantised_checkpoint(
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
     np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=apart)
-    scorer = loaded.prepare(PROMPT, "sentence", "Leonardo", removal=Removal())
+    scorer = loaded.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
     singly = Loop(loaded.model, scorer, everywhere=True).score(a.masks)
     np.testing.assert_allclose(a.logprob, singly, atol=packing)
 

@@ -16,8 +16,8 @@ from ropelime.errors import InputError, ModelError
 from ropelime.method import rope
 from ropelime.method.kernels import KERNELS
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Masks, Passes
-from ropelime.surrogate import Removal
+from ropelime.method.scores import Masks, Scores
+from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.tokens import with_tokens
 from ropelime.text import prompt as prompts
@@ -45,9 +45,9 @@ class Naive:
     """Reads the masks of a scorer one by one."""
 
     def __init__(
-        self, tiny: Tiny, scorer: LocalScorer, removal: Removal, placeholder: list[int]
+        self, tiny: Tiny, scorer: LocalScorer, ablation: Ablation, placeholder: list[int]
     ) -> None:
-        self.tiny, self.removal, self.placeholder = tiny, removal, placeholder
+        self.tiny, self.ablation, self.placeholder = tiny, ablation, placeholder
         self.ids = scorer.sequences.ids.tolist()
         self.owner = scorer.sequences.owner.tolist()
         self.output = scorer.sequences.output_ids.tolist()
@@ -61,18 +61,18 @@ class Naive:
                 ids.append(token)
                 owner.append(feature)
                 positions.append(place)
-            elif self.removal.how == "placeholder" and feature not in replaced:
+            elif self.ablation.how == "placeholder" and feature not in replaced:
                 replaced.add(feature)
                 ids += self.placeholder
                 owner += [-1] * len(self.placeholder)
-        if self.removal.how != "in-place":
+        if self.ablation.how != "in-place":
             positions = list(range(len(ids)))
         return ids, owner, positions
 
     def read(self, mask: Any) -> tuple[torch.Tensor, Vectors, list[int], list[int]]:
         """(T, V) log-probabilities, vectors of each space, owners and positions under one mask."""
         ids, owner, positions = self.row(mask)
-        after = len(self.ids) if self.removal.how == "in-place" else len(ids)
+        after = len(self.ids) if self.ablation.how == "in-place" else len(ids)
         said = self.output[:-1]  # the last token predicts nothing that is asked for
         places = [*positions, *range(after, after + len(said))]
         cache = DynamicCache()
@@ -144,10 +144,10 @@ def naive(
     scorer: LocalScorer,
     masks: Masks,
     spaces: Sequence[RopeSpace] = (),
-    removal: Removal = Removal(),  # noqa: B008
+    ablation: Ablation = Ablation(),  # noqa: B008
 ) -> Readings:
-    text = scorer._surrogate.tokenizer(removal.text, add_special_tokens=False).input_ids
-    return Naive(tiny, scorer, removal, text).score(masks, spaces[0] if spaces else None)
+    text = scorer._surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
+    return Naive(tiny, scorer, ablation, text).score(masks, spaces[0] if spaces else None)
 
 
 def mixed_masks(n: int) -> Masks:
@@ -163,11 +163,11 @@ def leave_one_out(n: int) -> Masks:
     return np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
 
 
-def assert_same(passes: Passes, expected: Readings) -> None:
-    np.testing.assert_allclose(passes.logprob, expected["logprob"], atol=1e-4, rtol=0)
-    if passes.kl is not None:
-        np.testing.assert_allclose(passes.kl, expected["kl"], atol=1e-4, rtol=0)
-    for distance in passes.distances.values():
+def assert_same(scores: Scores, expected: Readings) -> None:
+    np.testing.assert_allclose(scores.logprob, expected["logprob"], atol=1e-4, rtol=0)
+    if scores.kl is not None:
+        np.testing.assert_allclose(scores.kl, expected["kl"], atol=1e-4, rtol=0)
+    for distance in scores.distances.values():
         np.testing.assert_allclose(distance, expected["distance"], atol=1e-4, rtol=0)
 
 
@@ -177,28 +177,28 @@ def assert_same(passes: Passes, expected: Readings) -> None:
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 @pytest.mark.parametrize("name", ALL)
 def test_scoring_equals_one_sequence_at_a_time(tiny: Make, name: str, how: str) -> None:
-    removal = Removal(how)
-    scorer = tiny(name).prepare(RAG, "sentence", ANSWER, removal=removal)
+    ablation = Ablation(how)
+    scorer = tiny(name).prepare(RAG, "sentence", ANSWER, ablation=ablation)
     masks = mixed_masks(len(scorer.features))
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
-    expected = naive(tiny_model(name), scorer, masks, spaces, removal)
+    expected = naive(tiny_model(name), scorer, masks, spaces, ablation)
     assert expected["kl"][1:].max() > 0.1  # or the tolerance would hide everything
     for batch_tokens in (40, 200, 4096):
-        passes = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=batch_tokens)
-        assert_same(passes, expected)
+        scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=batch_tokens)
+        assert_same(scores, expected)
 
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "phi", "mistral-window", "gemma2", "gpt2"])
 def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
-    removal = Removal(how)
+    ablation = Ablation(how)
     wide = {"sliding_window": 512} if name == "gemma3" else {}
-    scorer = tiny(name, **wide).prepare(RAG, "sentence", ANSWER, removal=removal)
+    scorer = tiny(name, **wide).prepare(RAG, "sentence", ANSWER, ablation=ablation)
     masks = leave_one_out(len(scorer.features))
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
-    passes = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=100)
-    assert_same(passes, naive(tiny_model(name, **wide), scorer, masks, spaces, removal))
-    assert passes.scored < 0.8 * passes.tokens.sum()
+    scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=100)
+    assert_same(scores, naive(tiny_model(name, **wide), scorer, masks, spaces, ablation))
+    assert scores.tokens_run < 0.8 * scores.tokens.sum()
 
 
 @pytest.mark.parametrize("name", ["gpt-j", "llama4", "bloom"])
@@ -206,49 +206,49 @@ def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
     """Their attention is not to be had from outside, or has masks of its own: one row at a time."""
     scorer = tiny(name).prepare(RAG, "sentence", ANSWER)
     masks = leave_one_out(len(scorer.features))
-    passes = scorer.score(masks, kl=True, batch_tokens=300)
-    assert_same(passes, naive(tiny_model(name), scorer, masks))
-    assert passes.scored == (passes.tokens - 1).sum()
+    scores = scorer.score(masks, kl=True, batch_tokens=300)
+    assert_same(scores, naive(tiny_model(name), scorer, masks))
+    assert scores.tokens_run == (scores.tokens - 1).sum()
 
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
     """Beyond 60 tokens it turns every key otherwise, so long and short rows must not meet."""
-    removal = Removal(how)
-    scorer = tiny("phi3-long").prepare(RAG, "sentence", ANSWER, removal=removal)
+    ablation = Ablation(how)
+    scorer = tiny("phi3-long").prepare(RAG, "sentence", ANSWER, ablation=ablation)
     masks = mixed_masks(len(scorer.features))
-    passes = scorer.score(masks, kl=True)
-    assert passes.tokens.min() < 60 < passes.tokens.max()
-    assert_same(passes, naive(tiny_model("phi3-long"), scorer, masks, [], removal))
+    scores = scorer.score(masks, kl=True)
+    assert scores.tokens.min() < 60 < scores.tokens.max()
+    assert_same(scores, naive(tiny_model("phi3-long"), scorer, masks, [], ablation))
 
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 @pytest.mark.parametrize("bos", [False, True])
 def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
     """Without a template nothing is pinned: the row of the empty mask has no prompt left."""
-    removal = Removal(how)
+    ablation = Ablation(how)
     model = tiny_model("llama")
     scorer = LocalSurrogate(model.model, byte_level(None, bos=bos)).prepare(
-        PLAIN, "sentence", ANSWER, removal=removal
+        PLAIN, "sentence", ANSWER, ablation=ablation
     )
     assert (scorer.sequences.owner >= 0).sum() == len(scorer.sequences.ids) - bos
     for masks in (leave_one_out(3), mixed_masks(3)):
         full = masks[masks.any(1)] if how != "placeholder" and not bos else masks
         spaces = [RopeSpace(layer=1)]
-        passes = scorer.score(full, kl=True, spaces=spaces, batch_tokens=60)
-        assert_same(passes, naive(model, scorer, full, spaces, removal))
+        scores = scorer.score(full, kl=True, spaces=spaces, batch_tokens=60)
+        assert_same(scores, naive(model, scorer, full, spaces, ablation))
 
 
 def test_an_empty_prompt_is_read_as_the_beginning_of_a_text() -> None:
     model, tokenizer = tiny_model("gpt2").model, byte_level(None)
     scorer = LocalSurrogate(model, tokenizer).prepare(PLAIN, "sentence", ANSWER)
     masks = np.array([[True] * 3, [False] * 3])
-    passes = scorer.score(masks, kl=True)
+    scores = scorer.score(masks, kl=True)
     ids = [tokenizer.bos_token_id, *tokenizer(ANSWER).input_ids]
     with torch.no_grad():
         logp = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
     expected = logp[range(len(ids) - 1), ids[1:]]
-    np.testing.assert_allclose(passes.logprob[1], expected, atol=1e-4)
+    np.testing.assert_allclose(scores.logprob[1], expected, atol=1e-4)
 
 
 SPACES = [
@@ -266,10 +266,10 @@ SPACES = [
 def test_every_space_in_one_run(tiny: Make, name: str) -> None:
     scorer = tiny(name).prepare(RAG, "sentence", ANSWER)
     for masks in (mixed_masks(len(scorer.features)), leave_one_out(len(scorer.features))):
-        passes = scorer.score(masks, kl=False, spaces=SPACES, batch_tokens=300)
-        assert passes.kl is None
-        assert list(passes.distances) == SPACES
-        for space, distance in passes.distances.items():
+        scores = scorer.score(masks, kl=False, spaces=SPACES, batch_tokens=300)
+        assert scores.kl is None
+        assert list(scores.distances) == SPACES
+        for space, distance in scores.distances.items():
             expected = naive(tiny_model(name), scorer, masks, [space])["distance"]
             np.testing.assert_allclose(distance, expected, atol=1e-4, rtol=0)
 
@@ -280,8 +280,8 @@ def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
     assert (len(scorer.output_spans) == 1) == (output == "L")
     masks = mixed_masks(len(scorer.features))
     spaces = [RopeSpace(layer=1)]
-    passes = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=200)
-    assert_same(passes, naive(tiny_model("llama"), scorer, masks, spaces))
+    scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=200)
+    assert_same(scores, naive(tiny_model("llama"), scorer, masks, spaces))
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_granularities(tiny: Make, prompt: Prompt, features: Any) -> None:
     masks = mixed_masks(n)[: 2 * n if n < 12 else 12]
     masks[0] = True
     spaces = [RopeSpace(layer=1)]
-    passes = scorer.score(masks, kl=True, spaces=spaces)
-    assert_same(passes, naive(tiny_model("llama"), scorer, masks, spaces))
+    scores = scorer.score(masks, kl=True, spaces=spaces)
+    assert_same(scores, naive(tiny_model("llama"), scorer, masks, spaces))
 
 
 def test_messages_and_llama_2_tokens() -> None:
@@ -313,8 +313,8 @@ def test_messages_and_llama_2_tokens() -> None:
         )
         masks = mixed_masks(4)
         spaces = [RopeSpace(layer=1)]
-        passes = scorer.score(masks, kl=True, spaces=spaces)
-        assert_same(passes, naive(model, scorer, masks, spaces))
+        scores = scorer.score(masks, kl=True, spaces=spaces)
+        assert_same(scores, naive(model, scorer, masks, spaces))
 
 
 def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
@@ -334,7 +334,7 @@ def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
     masks = leave_one_out(len(scorer.features))
     twice = np.concatenate([masks, masks])
     once, again = (scorer.score(m, kl=True) for m in (masks, twice))
-    assert again.scored == once.scored
+    assert again.tokens_run == once.tokens_run
     np.testing.assert_array_equal(again.logprob[len(masks) :], again.logprob[: len(masks)])
 
 
@@ -345,37 +345,37 @@ def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
     scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
     n = len(scorer.features)
     masks = np.concatenate([np.ones((2, n), bool), np.zeros((1, n), bool)])
-    passes = scorer.score(masks, kl=True, spaces=[RopeSpace()])
-    assert passes.kl is not None
-    distance = passes.distances[RopeSpace()]
+    scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
+    assert scores.kl is not None
+    distance = scores.distances[RopeSpace()]
     assert distance[:2].tolist() == [0.0, 0.0]
     assert np.isnan(distance[2])
-    assert np.abs(passes.kl[:2]).max() < 1e-5
-    assert (passes.kl > -1e-5).all()
-    assert (passes.logprob < 0).all()
+    assert np.abs(scores.kl[:2]).max() < 1e-5
+    assert (scores.kl > -1e-5).all()
+    assert (scores.logprob < 0).all()
 
 
 def test_tokens_count_prompt_and_output(tiny: Make) -> None:
     surrogate = tiny("llama")
     scorer = surrogate.prepare(RAG, "document", ANSWER)
     masks = leave_one_out(3)
-    passes = scorer.score(masks, kl=False)
+    scores = scorer.score(masks, kl=False)
     owner = scorer.sequences.owner
     sizes = np.bincount(owner[owner >= 0])
     total = len(scorer.sequences.ids) + len(scorer.output_spans)
-    assert passes.tokens.tolist() == [total, *(total - sizes).tolist()]
-    assert passes.masks is masks
+    assert scores.tokens.tolist() == [total, *(total - sizes).tolist()]
+    assert scores.masks is masks
 
 
 def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
     scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
     seen: list[tuple[int, int]] = []
     masks = leave_one_out(len(scorer.features))
-    passes = scorer.score(masks, kl=False, batch_tokens=100, progress=lambda *now: seen.append(now))
+    scores = scorer.score(masks, kl=False, batch_tokens=100, progress=lambda *now: seen.append(now))
     assert len(seen) > 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert {total for _, total in seen} == {passes.scored}
-    assert seen[-1][0] == passes.scored
+    assert {total for _, total in seen} == {scores.tokens_run}
+    assert seen[-1][0] == scores.tokens_run
 
 
 def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
@@ -405,12 +405,12 @@ def test_the_first_mask_must_be_the_full_prompt(tiny: Make) -> None:
 def test_too_long_for_the_window(tiny: Make, name: str) -> None:
     surrogate = tiny(name)
     output = "Leonardo " * 600
-    scored = len(surrogate.encoder.encode(RAG, output).output_ids)
-    assert scored > 512
+    tokens_run = len(surrogate.encoder.encode(RAG, output).output_ids)
+    assert tokens_run > 512
     with pytest.raises(InputError) as error:
         surrogate.prepare(RAG, "sentence", output)
     length = len(surrogate.encoder.encode(RAG, ANSWER).ids)
-    for count in (length, scored, 512):
+    for count in (length, tokens_run, 512):
         assert f"{count:,}" in str(error.value)
 
 
@@ -420,8 +420,8 @@ def test_the_window_may_be_filled_to_the_last_token(tiny: Make, name: str) -> No
     total = len(encoded.ids) + len(encoded.output_ids)
     limit = "n_positions" if name == "gpt2" else "max_position_embeddings"
     surrogate = tiny(name, **{limit: total})
-    passes = surrogate.prepare(PLAIN, "sentence", ANSWER).score(mixed_masks(3), kl=False)
-    assert passes.tokens[0] == total
+    scores = surrogate.prepare(PLAIN, "sentence", ANSWER).score(mixed_masks(3), kl=False)
+    assert scores.tokens[0] == total
     with pytest.raises(InputError, match=f"{total - 1:,} in all"):
         tiny(name, **{limit: total - 1}).prepare(PLAIN, "sentence", ANSWER)
 
@@ -430,7 +430,7 @@ def test_placeholders_that_outgrow_the_window(tiny: Make) -> None:
     encoded = tiny("gpt2").encoder.encode(PLAIN, ANSWER)
     total = len(encoded.ids) + len(encoded.output_ids)
     scorer = tiny("gpt2", n_positions=total).prepare(
-        PLAIN, "word", ANSWER, removal=Removal("placeholder", "[left out here]")
+        PLAIN, "word", ANSWER, ablation=Ablation("placeholder", "[left out here]")
     )
     masks = np.array([[True] * len(scorer.features), [False] * len(scorer.features)])
     with pytest.raises(InputError, match=f"{total:,}"):
@@ -465,7 +465,7 @@ def test_gpt2_is_refused_for_the_rope_kernel_only(tiny: Make) -> None:
             kernel=kernel,
             progress=False,
         )
-        assert sum(found.scores) == pytest.approx(1.0)
+        assert sum(found.normalized_weights) == pytest.approx(1.0)
 
 
 def test_layers(tiny: Make) -> None:

@@ -9,7 +9,7 @@ import pytest
 from ropelime import InputError, ModelError, load_surrogate
 from ropelime.surrogate import loading as models
 from ropelime.surrogate import resolve_surrogate
-from ropelime.surrogate.base import FunctionSurrogate, Removal
+from ropelime.surrogate.base import Ablation, FunctionSurrogate
 
 
 @pytest.fixture
@@ -138,18 +138,18 @@ def test_a_function_becomes_a_surrogate_and_an_object_stays_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "removal"),
+    ("spec", "ablation"),
     [
-        ("delete", Removal()),
-        ("in-place", Removal("in-place")),
-        ("placeholder", Removal("placeholder", "[...]")),
-        ("placeholder:a: b", Removal("placeholder", "a: b")),
-        ("placeholder:", Removal("placeholder", "")),
-        (Removal("in-place"), Removal("in-place")),
+        ("delete", Ablation()),
+        ("in-place", Ablation("in-place")),
+        ("placeholder", Ablation("placeholder", "[...]")),
+        ("placeholder:a: b", Ablation("placeholder", "a: b")),
+        ("placeholder:", Ablation("placeholder", "")),
+        (Ablation("in-place"), Ablation("in-place")),
     ],
 )
-def test_removal(spec: object, removal: Removal) -> None:
-    assert Removal.of(spec) == removal
+def test_removal(spec: object, ablation: Ablation) -> None:
+    assert Ablation.of(spec) == ablation
 
 
 def test_no_network_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from ropelime import ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Masks, Passes
-from ropelime.surrogate import Removal
+from ropelime.method.scores import Masks, Scores
+from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import Budget
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.sequences import Row, Sequences
@@ -54,18 +54,18 @@ def draw(count: int) -> Masks:
 
 
 def scorer(surrogate: LocalSurrogate) -> LocalScorer:
-    return surrogate.prepare(PROMPT, "sentence", "what it is", removal=Removal())
+    return surrogate.prepare(PROMPT, "sentence", "what it is", ablation=Ablation())
 
 
-@pytest.mark.parametrize("cheap", [False, True])
-def test_memory_does_not_grow_with_the_number_of_masks(tiny: Make, cheap: bool) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_memory_does_not_grow_with_the_number_of_masks(tiny: Make, cached: bool) -> None:
     made = scorer(tiny("llama"))
-    made.score(draw(2), kl=True, spaces=[RopeSpace()], cheap=cheap)  # what is measured once and kept
+    made.score(draw(2), kl=True, spaces=[RopeSpace()], cached=cached)  # what is measured once and kept
     peaks = []
     for count in (48, 96, 384):  # fewer would not fill a chunk
         gc.collect()
         with Live() as live:
-            made.score(draw(count), kl=True, spaces=[RopeSpace()], cheap=cheap, batch_tokens=256)
+            made.score(draw(count), kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=256)
         peaks.append(live.peak)
     assert peaks[0] > 100_000, "it sees the tensors"
     assert max(peaks) < 1.2 * min(peaks)
@@ -76,7 +76,7 @@ def test_a_longer_prompt_takes_more(tiny: Make) -> None:
     surrogate, peaks = tiny("llama"), []
     for words in (4, 80):
         prompt = prompts.from_text("One is. " + "and so on " * words + ". Two is.")
-        made = surrogate.prepare(prompt, "sentence", "what", removal=Removal())
+        made = surrogate.prepare(prompt, "sentence", "what", ablation=Ablation())
         with Live() as live:
             made.score(np.ones((1, len(made.features)), dtype=bool), kl=True)
         peaks.append(live.peak)
@@ -120,16 +120,16 @@ def small_memory(surrogate: LocalSurrogate, tokens: int) -> Iterator[list[int]]:
         handle.remove()
 
 
-def read(surrogate: LocalSurrogate, *, cheap: bool = False) -> Passes:
-    return scorer(surrogate).score(draw(12), kl=True, spaces=[RopeSpace(space="hidden")], cheap=cheap)
+def read(surrogate: LocalSurrogate, *, cached: bool = False) -> Scores:
+    return scorer(surrogate).score(draw(12), kl=True, spaces=[RopeSpace(space="hidden")], cached=cached)
 
 
-@pytest.mark.parametrize("cheap", [False, True])
-def test_running_out_of_memory_makes_chunks_smaller(tiny: Make, cheap: bool) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_running_out_of_memory_makes_chunks_smaller(tiny: Make, cached: bool) -> None:
     surrogate = tiny("llama")
-    plain = read(surrogate, cheap=cheap)
+    plain = read(surrogate, cached=cached)
     with small_memory(surrogate, 200) as seen:
-        small = read(surrogate, cheap=cheap)
+        small = read(surrogate, cached=cached)
     assert max(seen) > 200
     assert small.note == "Memory ran out, so no more than 128 tokens were run at once."
     assert plain.note == ""
@@ -139,7 +139,7 @@ def test_running_out_of_memory_makes_chunks_smaller(tiny: Make, cheap: bool) -> 
     np.testing.assert_allclose(small.kl, plain.kl, atol=1e-5)
     space = RopeSpace(space="hidden")
     np.testing.assert_allclose(small.distances[space], plain.distances[space], atol=1e-4)
-    assert small.scored == plain.scored
+    assert small.tokens_run == plain.tokens_run
 
 
 def test_what_a_failed_run_took_is_free_before_the_next(

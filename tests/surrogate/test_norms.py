@@ -37,7 +37,7 @@ def scorer(model: Any) -> LocalScorer:
     return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
 
 
-def readings(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     n = len(reader.features)
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
@@ -90,7 +90,7 @@ def test_hooks_are_not_told_of_what_is_tried() -> None:
     reader = scorer(model)
     assert norms.norms_of(model) == all_norms(model)
     assert not watcher.seen
-    readings(reader)
+    scoring(reader)
     assert watcher.seen
 
 
@@ -134,9 +134,9 @@ def test_other_types_than_the_weights_run_as_they_did() -> None:
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_readings_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(name)
-    made = readings(scorer(model))
+    made = scoring(scorer(model))
     monkeypatch.setattr(engine, "norms_of", lambda model: [])
-    np.testing.assert_allclose(made, readings(scorer(model)), atol=1e-5)
+    np.testing.assert_allclose(made, scoring(scorer(model)), atol=1e-5)
 
 
 def test_a_model_is_left_as_it_was() -> None:
@@ -150,10 +150,10 @@ def test_a_model_is_left_as_it_was() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        readings(reader, progress=stop)
+        scoring(reader, progress=stop)
     assert seen != kinds
     assert [type(part) for part in model.modules()] == kinds
-    readings(reader)
+    scoring(reader)
     assert [type(part) for part in model.modules()] == kinds
 
 

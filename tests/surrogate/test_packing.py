@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropelime.method.scores import Masks
-from ropelime.surrogate.base import Removal
+from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.packing import Chunk, Packer, Place
 from ropelime.surrogate.sequences import Row, Rows, Sequences
 
@@ -18,7 +18,7 @@ Token = tuple[int, int]  # id and position
 def sequences(owner: list[int], *, how: str = "delete", outputs: int = 2) -> Sequences:
     ids = 10 + np.arange(len(owner))
     output = 90 + np.arange(outputs)
-    return Sequences(ids, np.array(owner), output, Removal(how), np.array([70]), np.array([1]))
+    return Sequences(ids, np.array(owner), output, Ablation(how), np.array([70]), np.array([1]))
 
 
 def chunks(packer: Packer, *, tokens: int, outputs: int = 99) -> list[Chunk]:
@@ -42,7 +42,7 @@ def replay(found: list[Chunk]) -> dict[int, list[list[Token]]]:
         pool = [stack.get(i, (-1, -1)) for i in range(chunk.stacked)] + own
         for segment in chunk.segments:
             assert segment.keys[-1] - chunk.stacked == segment.stop - 1
-        for at, (mask, token) in zip(chunk.outputs, chunk.readings, strict=True):
+        for at, (mask, token) in zip(chunk.outputs, chunk.scoring, strict=True):
             segment = next(s for s in chunk.segments if s.start <= at < s.stop)
             visible = len(segment.keys) - (segment.stop - 1 - at)
             assert token < 0
@@ -68,7 +68,7 @@ def expected(rows: Rows) -> dict[int, list[list[Token]]]:
     owner=st.lists(st.integers(-1, 4), min_size=2, max_size=14),
     drawn=st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=12),
     how=st.sampled_from(["delete", "in-place", "placeholder"]),
-    cheap=st.booleans(),
+    cached=st.booleans(),
     tokens=st.integers(1, 60),
     outputs=st.integers(1, 9),
     answer=st.integers(1, 4),
@@ -77,7 +77,7 @@ def test_every_reading_sees_the_whole_of_its_own_row(
     owner: list[int],
     drawn: list[list[bool]],
     how: str,
-    cheap: bool,
+    cached: bool,
     tokens: int,
     outputs: int,
     answer: int,
@@ -87,7 +87,7 @@ def test_every_reading_sees_the_whole_of_its_own_row(
         owner[-1] = 0
     masks = np.unique(np.array([[True] * 5, *drawn], dtype=bool), axis=0)[::-1]
     made = sequences(owner, how=how, outputs=answer)
-    rows = Rows(made, masks, cheap=cheap and how == "delete")
+    rows = Rows(made, masks, cached=cached and how == "delete")
     packer = Packer(rows)
     found = chunks(packer, tokens=tokens, outputs=outputs)
     assert replay(found) == expected(rows)
@@ -105,7 +105,7 @@ def test_every_reading_sees_the_whole_of_its_own_row(
     done = [row.index for chunk in found for row in chunk.finished if row.outputs]
     assert sorted(done) == list(range(len(masks)))
     for chunk in found:
-        assert np.all(np.diff(chunk.readings[:, 1])[np.diff(chunk.readings[:, 0]) == 0] == 1)
+        assert np.all(np.diff(chunk.scoring[:, 1])[np.diff(chunk.scoring[:, 0]) == 0] == 1)
 
 
 def leave_one_out(n: int) -> Masks:
@@ -116,7 +116,7 @@ def leave_one_out(n: int) -> Masks:
 def test_leave_one_out_costs_about_half(tokens: int) -> None:
     n = 40
     packer = Packer(
-        Rows(sequences(np.repeat(np.arange(n), 10).tolist()), leave_one_out(n), cheap=False)
+        Rows(sequences(np.repeat(np.arange(n), 10).tolist()), leave_one_out(n), cached=False)
     )
     naive = sum(row.length for row in packer.rows)
     assert 0.45 < packer.tokens / naive < 0.55
@@ -126,14 +126,14 @@ def test_leave_one_out_costs_about_half(tokens: int) -> None:
 def test_a_common_beginning_is_run_once() -> None:
     """Thirty pinned tokens before the features, and masks that have nothing else in common."""
     masks = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1]], dtype=bool)
-    packer = Packer(Rows(sequences([-1] * 30 + [0, 1, 2, -1]), masks, cheap=False))
+    packer = Packer(Rows(sequences([-1] * 30 + [0, 1, 2, -1]), masks, cached=False))
     assert packer.shared.tolist() == [0, 30, 30]
     assert packer.tokens == 34 + 1 + 2 * 3
 
 
 def test_the_stack_holds_no_more_than_what_is_looked_back_at() -> None:
     masks = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 1, 1]], dtype=bool)
-    packer = Packer(Rows(sequences([0, 1, 2, 3, -1]), masks, cheap=False))
+    packer = Packer(Rows(sequences([0, 1, 2, 3, -1]), masks, cached=False))
     first, after = packer.chunk(Place(), tokens=6, outputs=9)
     assert (first.target.tolist(), after.stacked) == ([0], 1)
     assert packer.capacity == 6
@@ -142,7 +142,7 @@ def test_the_stack_holds_no_more_than_what_is_looked_back_at() -> None:
 def test_keys_bound_a_chunk_too() -> None:
     """Short tails that look back at a long prompt would gather many keys at once."""
     masks = leave_one_out(200)
-    packer = Packer(Rows(sequences([*range(200), -1]), masks, cheap=True))
+    packer = Packer(Rows(sequences([*range(200), -1]), masks, cached=True))
     place = Place()
     while not packer.finished(place):
         chunk, place = packer.chunk(place, tokens=100, outputs=99, keys=800)

@@ -8,7 +8,7 @@ import torch
 
 import ropelime
 from ropelime.method.rope import RopeSpace
-from ropelime.surrogate import Removal
+from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 
@@ -62,8 +62,8 @@ def test_control_strings_of_its_own_stay_text(smollm2: LocalSurrogate) -> None:
 def test_batched_readings_equal_plain_ones(smollm2: LocalSurrogate) -> None:
     scorer = smollm2.prepare(RAG, "document", ANSWER)
     masks = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], dtype=bool)
-    passes = scorer.score(masks, kl=True, spaces=[RopeSpace()])
-    assert passes.kl is not None
+    scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
+    assert scores.kl is not None
     owner, output = scorer.sequences.owner, scorer.sequences.output_ids
     rows = []
     for mask in masks:
@@ -73,8 +73,8 @@ def test_batched_readings_equal_plain_ones(smollm2: LocalSurrogate) -> None:
         rows.append(logits[0, len(kept) - 1 : -1].double().log_softmax(-1))
     logprob = torch.stack([logp[range(len(output)), output.tolist()] for logp in rows])
     kl = torch.stack([(rows[0].exp() * (rows[0] - logp)).sum(-1) for logp in rows])
-    np.testing.assert_allclose(passes.logprob, logprob, atol=1e-4, rtol=0)
-    np.testing.assert_allclose(passes.kl, kl, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(scores.logprob, logprob, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(scores.kl, kl, atol=1e-4, rtol=0)
 
 
 def test_the_chunk_with_the_answer_matters_most(smollm2: LocalSurrogate) -> None:
@@ -90,6 +90,6 @@ def test_the_chunk_with_the_answer_matters_most(smollm2: LocalSurrogate) -> None
 
 
 def test_the_answer_needs_the_context(smollm2: LocalSurrogate) -> None:
-    scorer = smollm2.prepare(RAG, "document", ANSWER, removal=Removal())
-    passes = scorer.score(np.array([[True] * 3, [False] * 3]), kl=False)
-    assert passes.logprob[0].sum() > passes.logprob[1].sum() + 5
+    scorer = smollm2.prepare(RAG, "document", ANSWER, ablation=Ablation())
+    scores = scorer.score(np.array([[True] * 3, [False] * 3]), kl=False)
+    assert scores.logprob[0].sum() > scores.logprob[1].sum() + 5

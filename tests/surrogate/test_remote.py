@@ -21,7 +21,7 @@ import ropelime
 from conftest import byte_level, metaspace
 from ropelime import InputError, ModelError
 from ropelime.cli import main
-from ropelime.surrogate import Removal, ServerSurrogate, load_surrogate, resolve_surrogate
+from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate, resolve_surrogate
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from ropelime.web.settings import Settings, labelled
@@ -40,7 +40,7 @@ EXPLAIN: dict[str, Any] = {
     "output": ANSWER,
     "features": "document",
     "preset": "faithful",
-    "readings": "exact",
+    "scoring": "exact",
     "progress": False,
 }
 ALL = np.array([[a, b, c] for a in (1, 0) for b in (1, 0) for c in (1, 0)], dtype=bool)
@@ -108,13 +108,13 @@ def folder(local: LocalSurrogate, tmp_path: Path) -> str:
 # The same numbers.
 
 
-@pytest.mark.parametrize("removal", ["delete", "placeholder", "placeholder:<gone>"])
+@pytest.mark.parametrize("ablation", ["delete", "placeholder", "placeholder:<gone>"])
 def test_readings_are_those_of_the_same_model_here(
-    server: Proxy, make: Make, local: LocalSurrogate, removal: str
+    server: Proxy, make: Make, local: LocalSurrogate, ablation: str
 ) -> None:
     masks = np.concatenate([ALL, ALL[3:5]])  # some of them twice
-    there = make().prepare(RAG, "document", ANSWER, removal=Removal.of(removal))
-    here = local.prepare(RAG, "document", ANSWER, removal=Removal.of(removal))
+    there = make().prepare(RAG, "document", ANSWER, ablation=Ablation.of(ablation))
+    here = local.prepare(RAG, "document", ANSWER, ablation=Ablation.of(ablation))
     assert there.features == here.features
     assert there.output_spans == here.output_spans
     assert there.has_question
@@ -123,11 +123,11 @@ def test_readings_are_those_of_the_same_model_here(
     assert ours.tokens.tolist() == theirs.tokens.tolist()
     assert ours.kl is None
     assert ours.exact.all()
-    assert ours.scored == ours.tokens[: len(ALL)].sum()
+    assert ours.tokens_run == ours.tokens[: len(ALL)].sum()
     assert len(server.seen) == len(ALL), "the unmasked prompt once, and nothing twice"
     again = there.score(masks, kl=False)
     assert (again.logprob == ours.logprob).all()
-    assert again.scored == 0
+    assert again.tokens_run == 0
     assert len(server.seen) == len(ALL)
 
 
@@ -142,10 +142,10 @@ def test_what_is_sent(server: Proxy, make: Make, local: LocalSurrogate) -> None:
 def test_masks_that_leave_the_same_tokens_are_sent_once(server: Proxy, make: Make) -> None:
     scorer = make().prepare(prompts.from_context(["Hello.", "Hello."], "Who?"), "document", "Me.")
     masks = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=bool)
-    passes = scorer.score(masks, kl=False)
+    scores = scorer.score(masks, kl=False)
     bodies = [tuple(body["prompt"]) for body in server.seen]
     assert len(bodies) == len(set(bodies)) <= 4
-    assert passes.logprob.shape == (4, len(scorer.output_spans))
+    assert scores.logprob.shape == (4, len(scorer.output_spans))
 
 
 @pytest.mark.parametrize("options", [{}, {"target": "logit", "kernel": "hamming"}, {"budget": 3}])
@@ -156,7 +156,7 @@ def test_an_explanation_is_that_of_the_same_model_here(
     theirs = ropelime.explain(**EXPLAIN, surrogate=local, **options)
     np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-4, rtol=0)
     assert [s.index for s in ours.top()] == [s.index for s in theirs.top()]
-    assert ours.cost.passes == theirs.cost.passes
+    assert ours.cost.masks == theirs.cost.masks
     assert ours.config["surrogate"] == {"name": make().name, "served_by": "toy-1"}
 
 
@@ -165,7 +165,7 @@ def test_progress_and_the_answer_of_many_tokens(make: Make) -> None:
     e = ropelime.explain(**{**EXPLAIN, "progress": lambda *at: told.append(at)}, surrogate=make())
     assert told[-1][0] == told[-1][1]
     assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert e.cost.tokens == told[-1][1] + e.passes.tokens[0], "the first was read before"
+    assert e.cost.tokens == told[-1][1] + e.surrogate_scores.tokens[0], "the first was read before"
 
 
 def test_budgets_other_answers_and_going_on(
@@ -273,7 +273,7 @@ def test_it_works_where_an_event_loop_is_running(make: Make) -> None:
     async def notebook() -> ropelime.Explanation:
         return ropelime.explain(**EXPLAIN, surrogate=make())
 
-    assert asyncio.run(notebook()).scores.sum() == pytest.approx(1)
+    assert asyncio.run(notebook()).normalized_weights.sum() == pytest.approx(1)
 
 
 # What it cannot do is told before anything is sent.
@@ -290,17 +290,19 @@ NOTHING_ELSE = r"log-probability of the output and nothing else. Use preset='fai
         ({"target": "sqrt-kl"}, NOTHING_ELSE),
         ({"target": "shift"}, NOTHING_ELSE),
         ({"kernel": "rope-rwmd"}, NOTHING_ELSE),
-        ({"readings": "cheap"}, "no cheap readings. Use readings='exact'"),
+        ({"scoring": "cached"}, "no cheap readings. Use readings='exact'"),
         ({"also": "evidence"}, NOTHING_ELSE),
-        ({"removal": "in-place"}, "removal='in-place' cannot be had"),
+        ({"ablation": "in-place"}, "removal='in-place' cannot be had"),
     ],
 )
 def test_what_it_cannot_do(server: Proxy, make: Make, options: dict[str, str], message: str) -> None:
     with pytest.raises((InputError, ModelError), match=message):
         ropelime.explain(**{**EXPLAIN, **options}, surrogate=make())
-    asked = {name: EXPLAIN[name] for name in ("context", "features", "preset", "readings")} | options
+    question = {name: EXPLAIN[name] for name in ("context", "features", "preset", "scoring")} | options
     with pytest.raises((InputError, ModelError), match=message):
-        ropelime.ask(QUESTION, model="x", base_url=server.url, surrogate=make(), cache=False, **asked)
+        ropelime.ask(
+            QUESTION, model="x", base_url=server.url, surrogate=make(), cache=False, **question
+        )
     assert not server.seen
     assert not server.looks
 
@@ -310,7 +312,7 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
     with pytest.raises(ModelError, match=NOTHING_ELSE):
         scorer.score(ALL, kl=True)
     with pytest.raises(ModelError, match="no cheap readings"):
-        scorer.score(ALL, kl=False, cheap=True)
+        scorer.score(ALL, kl=False, cached=True)
     with pytest.raises(InputError, match="first mask"):
         scorer.score(ALL[1:], kl=False)
 
@@ -324,7 +326,7 @@ def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: Local
     assert not server.seen
     server.models[1]["max_model_len"] = total + 1  # and one that it must say itself
     tight = make().prepare(
-        RAG, "document", ANSWER, removal=Removal.of("placeholder:" + "museums and history " * 9)
+        RAG, "document", ANSWER, ablation=Ablation.of("placeholder:" + "museums and history " * 9)
     )
     with pytest.raises(InputError, match="With placeholders for what is removed"):
         tight.score(ALL, kl=False)
@@ -346,7 +348,7 @@ def test_faults_that_pass_are_survived(
     server.faults = [fault] if when == "first" else [reads(local), fault, fault]
     e = ropelime.explain(**EXPLAIN, surrogate=surrogate)
     assert e.weights == pytest.approx(ropelime.explain(**EXPLAIN, surrogate=local).weights, abs=1e-4)
-    assert len(server.seen) == e.cost.passes + (1 if when == "first" else 2)
+    assert len(server.seen) == e.cost.masks + (1 if when == "first" else 2)
 
 
 @pytest.mark.parametrize(

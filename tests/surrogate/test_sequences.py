@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ropelime.method.scores import Ints
 from ropelime.surrogate import sequences as rows_module
-from ropelime.surrogate.base import Removal
+from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.sequences import Row, Rows, Sequences
 
 
@@ -22,7 +22,7 @@ def ints(*values: int) -> Ints:
 def sequences(how: str = "delete", owner: tuple[int, ...] = (-1, 0, 0, 1, -1, 2)) -> Sequences:
     """Tokens 10, 11, ... with the output 90, 91, 92; the placeholder is 70, 71."""
     ids = 10 + np.arange(len(owner))
-    return Sequences(ids, ints(*owner), ints(90, 91, 92), Removal(how), ints(70, 71), ints(1))
+    return Sequences(ids, ints(*owner), ints(90, 91, 92), Ablation(how), ints(70, 71), ints(1))
 
 
 def shown(row: Row) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_nothing_left_is_the_beginning_of_a_text(how: str) -> None:
 
 
 def test_an_empty_placeholder_deletes() -> None:
-    empty = Sequences(ints(10, 11), ints(0, 1), ints(90), Removal("placeholder", ""), ints(), ints(1))
+    empty = Sequences(ints(10, 11), ints(0, 1), ints(90), Ablation("placeholder", ""), ints(), ints(1))
     assert empty.row(0, mask(0, 1)).ids.tolist() == [11]
     assert empty.row(0, mask(0, 0)).ids.tolist() == [1]
 
@@ -109,13 +109,13 @@ def test_a_tail_looks_back_at_what_is_kept() -> None:
 
 def test_rows_come_with_those_that_begin_alike_together() -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 0]], dtype=bool)
-    rows = Rows(sequences(), masks, cheap=False)
+    rows = Rows(sequences(), masks, cached=False)
     assert [row.index for row in rows] == [0, 4, 2, 1, 3]
     assert [row.index for row in rows[1:3]] == [4, 2]
-    cheap = Rows(sequences(), masks, cheap=True)  # only the mask without the last feature is exact
-    assert cheap[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others look back at
-    assert cheap[0].outputs == 0
-    assert [(row.index, row.whole) for row in cheap] == [
+    cached = Rows(sequences(), masks, cached=True)  # only the mask without the last feature is exact
+    assert cached[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others look back at
+    assert cached[0].outputs == 0
+    assert [(row.index, row.whole) for row in cached] == [
         (0, True),
         (0, False),
         (2, False),
@@ -127,13 +127,13 @@ def test_rows_come_with_those_that_begin_alike_together() -> None:
 
 def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
     made = sequences(owner=(-1, 0, 0, 1, -1, -1, -1))
-    assert (made.tail, made.asked) == (4, 2)
+    assert (made.tail, made.question) == (4, 2)
     masks = np.array([[1, 1], [0, 1]], dtype=bool)
-    for cheap in (False, True):
-        rows = [row for row in Rows(made, masks, cheap=cheap, asked=made.asked) if row.outputs]
+    for cached in (False, True):
+        rows = [row for row in Rows(made, masks, cached=cached, question=made.question) if row.outputs]
         assert [row.outputs for row in rows] == [5, 5]  # two of the question and three of the output
         assert all(row.ids[-5:].tolist() == [14, 15, 16, 90, 91] for row in rows)
-    within = Rows(sequences(), np.array([[1, 1, 1], [1, 1, 0]], dtype=bool), cheap=False, asked=1)
+    within = Rows(sequences(), np.array([[1, 1, 1], [1, 1, 0]], dtype=bool), cached=False, question=1)
     assert [row.outputs for row in within] == [4, 3]
 
 
@@ -141,11 +141,11 @@ def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
     owner=st.lists(st.integers(-1, 19), min_size=2, max_size=60),
     drawn=st.lists(st.sets(st.integers(0, 19)), max_size=6),
     how=st.sampled_from(["delete", "in-place", "placeholder"]),
-    cheap=st.booleans(),
+    cached=st.booleans(),
     few=st.sampled_from([1, 8, 1000]),
 )
 def test_sizes_are_known_without_making_the_rows(
-    owner: list[int], drawn: list[set[int]], how: str, cheap: bool, few: int
+    owner: list[int], drawn: list[set[int]], how: str, cached: bool, few: int
 ) -> None:
     owner[0] = max(0, owner[0])
     made = sequences(how, tuple(owner))
@@ -154,7 +154,7 @@ def test_sizes_are_known_without_making_the_rows(
         masks[number] = np.isin(np.arange(20), list(kept))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module, "_FEW", few)  # few tokens are gathered, many are found in the prompt
-        rows = Rows(made, masks, cheap=cheap)
+        rows = Rows(made, masks, cached=cached)
         tokens, exact = rows.costs()
         found = list(rows)
     length, whole = np.zeros(len(masks), dtype=int), np.ones(len(masks), dtype=bool)
@@ -174,7 +174,7 @@ def test_sizes_are_known_without_making_the_rows(
 def test_rows_are_ordered_as_their_masks_are() -> None:
     masks = np.random.default_rng(0).random((50, 75)) < 0.5
     masks[0], masks[25:, :40] = True, masks[:25, :40]
-    rows = Rows(sequences(owner=tuple(range(75))), masks, cheap=False)
+    rows = Rows(sequences(owner=tuple(range(75))), masks, cached=False)
     gone = [(~masks[row.index]).tolist() for row in rows]
     assert gone[1:] == sorted(gone[1:])
     assert rows[0].index == 0

@@ -39,7 +39,7 @@ def scorer(name: str, dtype: torch.dtype) -> LocalScorer:
     return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
 
 
-def readings(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     n = len(reader.features)
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
@@ -71,16 +71,16 @@ def test_draws_of_the_user_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("cheap", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
 def test_readings_are_the_same_but_for_rounding(
-    name: str, cheap: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = readings(scorer(name, torch.float32), cheap=cheap)
-    tiled = readings(scorer(name, torch.bfloat16), cheap=cheap)
+    exact = scoring(scorer(name, torch.float32), cached=cached)
+    tiled = scoring(scorer(name, torch.bfloat16), cached=cached)
     for module in (attention, tiles):
         monkeypatch.setattr(module, "has_tiles", lambda: False)
     tiles.can_lay_out.cache_clear()
-    plain = readings(scorer(name, torch.bfloat16), cheap=cheap)
+    plain = scoring(scorer(name, torch.bfloat16), cached=cached)
     assert abs(tiled - exact).max() <= 2 * abs(plain - exact).max() + 1e-3
 
 
@@ -106,15 +106,15 @@ def test_gated_parts_are_those_that_give_the_same(name: str, runs_gated: bool) -
 
 def test_a_gated_part_that_is_watched_runs_as_it_does() -> None:
     reader = scorer("llama", torch.bfloat16)
-    first = readings(reader)
+    first = scoring(reader)
     seen: list[int] = []
     part = reader._surrogate.model.model.layers[0].mlp.up_proj
     handle = part.register_forward_hook(lambda *_: seen.append(1))
-    np.testing.assert_allclose(readings(reader), first, atol=0.1)
+    np.testing.assert_allclose(scoring(reader), first, atol=0.1)
     assert seen
     handle.remove()
     seen.clear()
-    np.testing.assert_array_equal(readings(reader), first)
+    np.testing.assert_array_equal(scoring(reader), first)
     assert not seen
 
 
@@ -125,11 +125,11 @@ def test_whoever_watched_at_first_is_forgotten_when_they_leave(name: str) -> Non
     sizes: list[int] = []
     part = getattr(reader._surrogate.model.model.layers[0].mlp, name)
     handle = part.register_forward_hook(lambda _, states, made: sizes.append(made.shape[1]))
-    readings(reader)
+    scoring(reader)
     assert sizes
     assert min(sizes) > 8
     handle.remove()
-    np.testing.assert_array_equal(readings(reader), readings(fresh))
+    np.testing.assert_array_equal(scoring(reader), scoring(fresh))
 
 
 @pytest.mark.parametrize("other", ["limit", "gelu"])
@@ -165,18 +165,18 @@ def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tiles, "lay_out", counted)
     own = linears(reader)
-    first = readings(reader)
+    first = scoring(reader)
     assert used
     assert linears(reader) == own
     used.clear()
-    np.testing.assert_array_equal(readings(reader), first)
+    np.testing.assert_array_equal(scoring(reader), first)
     assert not used  # laid out once
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        readings(reader, progress=stop)
+        scoring(reader, progress=stop)
     assert linears(reader) == own
     assert not any("laid_out" in vars(part) for part in own)
 
@@ -185,17 +185,17 @@ def test_a_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_changed_weights_are_noticed(hidden: bool) -> None:
     """Behind the back of torch's own count of changes too."""
     reader = scorer("llama", torch.bfloat16)
-    before = readings(reader)
+    before = scoring(reader)
     with torch.no_grad():
         for part in linears(reader):
             (part.weight.data if hidden else part.weight).mul_(1.5)
-    after = readings(reader)
+    after = scoring(reader)
     assert abs(after - before).max() > 0.01
     fresh = scorer("llama", torch.bfloat16)
     with torch.no_grad():
         for part in linears(fresh):
             part.weight.mul_(1.5)
-    np.testing.assert_array_equal(after, readings(fresh))
+    np.testing.assert_array_equal(after, scoring(fresh))
 
 
 @pytest.mark.parametrize("why", ["float32", "short run", "too many weights", "hooked"])
@@ -210,5 +210,5 @@ def test_what_is_not_laid_out(why: str, monkeypatch: pytest.MonkeyPatch) -> None
             part.forward = part.forward
     monkeypatch.setattr(tiles, "lay_out", lambda weight: pytest.fail("was laid out"))
     monkeypatch.setattr(tiles, "can_lay_out", lambda: True)
-    readings(reader)
+    scoring(reader)
     assert all(("forward" in vars(part)) == (why == "hooked") for part in linears(reader))

@@ -17,7 +17,7 @@ import ropelime
 from conftest import byte_level
 from ropelime import InputError, ModelError
 from ropelime.cli import main
-from ropelime.surrogate import Removal, ServerSurrogate, load_surrogate
+from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate
 from ropelime.surrogate import loading as models
 from ropelime.text import prompt as prompts
 from servers import Proxy, busy, cut, vllm_serve
@@ -44,7 +44,7 @@ EXPLAIN: dict[str, Any] = {
     "question": QUESTION,
     "output": ANSWER,
     "preset": "faithful",
-    "readings": "exact",
+    "scoring": "exact",
     "budget": 24,
     "progress": False,
 }
@@ -71,11 +71,11 @@ def local() -> Any:
     return load_surrogate("smollm2", device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize("removal", ["delete", "placeholder:[...]"])
-def test_the_same_numbers_as_here(served: str, local: Any, removal: str) -> None:
+@pytest.mark.parametrize("ablation", ["delete", "placeholder:[...]"])
+def test_the_same_numbers_as_here(served: str, local: Any, ablation: str) -> None:
     masks = np.array([[1, 1, 1], [0, 0, 0], [1, 0, 1], [0, 1, 0], [1, 0, 1]], dtype=bool)
     there = ServerSurrogate(served, model="smollm2")
-    how: dict[str, Any] = {"removal": Removal.of(removal)}
+    how: dict[str, Any] = {"ablation": Ablation.of(ablation)}
     ours = there.prepare(RAG, "document", ANSWER, **how).score(masks, kl=False)
     theirs = local.prepare(RAG, "document", ANSWER, **how).score(masks, kl=False)
     np.testing.assert_allclose(ours.logprob.sum(1), theirs.logprob.sum(1), atol=NEAR, rtol=0)
@@ -151,11 +151,11 @@ def test_faults_on_the_way_to_it(served: str, local: Any) -> None:
     with Proxy(served).running() as proxy:
         proxy.faults = [busy(429), busy(503), cut]
         ours = ropelime.explain(**how, surrogate=ServerSurrogate(proxy.url, model="smollm2", retries=3))
-        assert len(proxy.seen) == ours.cost.passes + 3
+        assert len(proxy.seen) == ours.cost.masks + 3
         assert set(proxy.keys) == {SECRET}
         with pytest.raises(ModelError, match="Use preset='faithful'"):
             ropelime.explain(**{**how, "preset": "evidence"}, surrogate=f"{proxy.url}#smollm2")
-        assert len(proxy.seen) == ours.cost.passes + 3, "nothing was sent"
+        assert len(proxy.seen) == ours.cost.masks + 3, "nothing was sent"
     theirs = ropelime.explain(**how, surrogate=local)
     np.testing.assert_allclose(ours.weights, theirs.weights, atol=NEAR, rtol=0)
 

@@ -67,7 +67,7 @@ def test_the_prompt_and_the_answer_are_whole() -> None:
 def test_the_figures_are_those_of_the_explanation() -> None:
     e = toy(sampler="exhaustive")
     data = payload(e)
-    assert np.allclose([f["score"] for f in data["features"]], e.scores, rtol=1e-5)
+    assert np.allclose([f["score"] for f in data["features"]], e.normalized_weights, rtol=1e-5)
     assert np.allclose([f["weight"] for f in data["features"]], e.weights, rtol=1e-5, atol=1e-9)
     assert np.allclose(data["token_weights"], COEF, atol=1e-5)
     assert (data["unit"], data["mean"]) == ("nats", False)

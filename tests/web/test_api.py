@@ -323,9 +323,9 @@ def test_a_cancelled_job_leaves_the_model_as_it_was(
     until(lambda: client.get(f"/api/jobs/{name}").json()["done"] > 0)
     assert client.delete(f"/api/jobs/{name}").status_code == 200
     assert wait(client, name)["error"] == "Cancelled."
-    passes = model.passes
+    scores = model.scores
     time.sleep(3 * model.pause)
-    assert model.passes == passes, "nothing runs any more"
+    assert model.scores == scores, "nothing runs any more"
     assert client.get(file.format(finished(client, PLAIN)["id"])).json() == before
     assert len(client.get("/api/explanations").json()["items"]) == 2
 
@@ -341,9 +341,9 @@ def test_a_job_dies_with_its_client(slow: tuple[httpx.Client, Service, Slow]) ->
     until(lambda: job.over, 5)
     assert (job.state, job.error) == ("cancelled", "Nobody waited for it.")
     assert job.done < job.total
-    passes = model.passes
+    scores = model.scores
     time.sleep(3 * model.pause)
-    assert model.passes == passes
+    assert model.scores == scores
 
 
 def test_too_many_streams_are_refused(tmp_path: Path) -> None:

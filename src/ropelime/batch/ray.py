@@ -71,7 +71,7 @@ def run(
             ) from None
 
 
-def _results(ray: Any, plan: Plan, settings: Settings, share: Share) -> Iterator[Done]:
+def _results(ray: Any, plan: Plan, settings: Settings, share: RankedFeature) -> Iterator[Done]:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -180,7 +180,7 @@ def _check(address: str) -> None:
 
 
 @dataclass(frozen=True)
-class Share:
+class RankedFeature:
     """How many actors there are, and what each of them has."""
 
     actors: int
@@ -192,7 +192,7 @@ class Share:
         return f"{self.actors} actors with {each} each"
 
 
-def _share(there: dict[str, float], actors: int | None, gpus: float | None) -> Share:
+def _share(there: dict[str, float], actors: int | None, gpus: float | None) -> RankedFeature:
     """How many actors there are, and what each of them has."""
     all_gpus, all_cpus = there.get("GPU", 0.0), there.get("CPU", 1.0)
     each = (1.0 if all_gpus else 0.0) if gpus is None else gpus
@@ -207,4 +207,4 @@ def _share(there: dict[str, float], actors: int | None, gpus: float | None) -> S
     if count > all_cpus:  # Ray would wait for more without a word
         raise InputError(f"{count} actors need a CPU each, and the cluster has {all_cpus:g}.")
     cpus = 1 if each else int(all_cpus // count)
-    return Share(count, cpus, each)
+    return RankedFeature(count, cpus, each)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ropelime import together
-from ropelime.ask import Closed, Said
+from ropelime.ask import AnsweringModel, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.batch.threads import Threads
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
@@ -16,7 +16,7 @@ from ropelime.explain import read_prompt
 from ropelime.files import Row, dump
 from ropelime.results.explanation import Explanation
 from ropelime.study import Choices
-from ropelime.surrogate import Removal, Surrogate, load_surrogate
+from ropelime.surrogate import Ablation, Surrogate, load_surrogate
 from ropelime.text import prompt as prompts
 from ropelime.text.prompt import Prompt
 
@@ -47,7 +47,7 @@ class Settings:
     device: str | None = None
     dtype: str | None = None
     compiled: bool = False
-    closed: Closed | None = None
+    closed: AnsweringModel | None = None
     full: bool = False
     top: int | None = None
     concurrency: int = 8
@@ -172,7 +172,7 @@ class Worker:
         if closed is None or self._asking is None:
             raise InputError("There is no output, and no model to ask for one (--model NAME).")
         for model in self._models:
-            model.prepare(asked, choices.features, ".", removal=Removal.of(choices.removal))
+            model.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
         call = closed.call(asked, line.data.get("messages"))
         return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
 
@@ -235,7 +235,7 @@ def short(e: Explanation, top: int | None = None) -> Row:
         "trust": e.trust and {"value": _rounded(e.trust.value), "text": e.trust.text},
         "warnings": list(e.diagnostics.warnings),
         "notes": list(e.diagnostics.notes),
-        "cost": {"passes": e.cost.passes, "tokens": e.cost.tokens},
+        "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
     }
     if e.interactions:
         row["interactions"] = [asdict(pair) for pair in e.interactions]

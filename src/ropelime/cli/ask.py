@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ropelime.cli.shared import (
-    add_closed,
+    add_answering,
     add_method,
     add_output,
     chunks,
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument("question", nargs="?", help="what to ask, about the context if there is one")
     parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
     parser.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list, instead")
-    add_closed(parser, required=True)
+    add_answering(parser, required=True)
     parser.add_argument("--no-stream", action="store_true", help="take the answer at once")
     add_method(parser)
     add_output(parser)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.cli.shared import (
-    add_closed,
+    add_answering,
     add_method,
     choices,
     closed,
@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
     group.add_argument(
         "--gpus-per-actor", type=float, metavar="G", help="0.5 puts two on one GPU; 1 if there are GPUs"
     )
-    add_closed(parser, required=False)
+    add_answering(parser, required=False)
     parser.add_argument(
         "--concurrency", type=count, default=8, metavar="N", help="questions at once (default 8)"
     )
@@ -88,7 +88,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explain every line; gives the exit code."""
-    from ropelime.ask import Closed
+    from ropelime.ask import AnsweringModel
     from ropelime.batch import run as batch
     from ropelime.batch.work import Settings
     from ropelime.clients.sdk import sdk
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         options.device,
         options.dtype,
         options.compile,
-        Closed(**closed(options)) if asks else None,
+        AnsweringModel(**closed(options)) if asks else None,
         options.full,
         options.top,
         options.concurrency,

@@ -48,9 +48,9 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     ):
         shown = spelled(known)
         group.add_argument(f"--{name}", help=f"one of {shown}; parameters may be left out")
-    group.add_argument("--removal", default="delete", help="delete, in-place or placeholder:TEXT")
+    group.add_argument("--ablation", default="delete", help="delete, in-place or placeholder:TEXT")
     group.add_argument(
-        "--readings", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
+        "--scoring", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
     )
     group.add_argument(
         "--budget", default="auto", metavar="LIMIT",
@@ -84,7 +84,7 @@ def running(options: argparse.Namespace) -> dict[str, Any]:
     return {"device": options.device, "dtype": options.dtype, "compiled": options.compile}
 
 
-def add_closed(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Options that say which closed model to ask, and how."""
     group = parser.add_argument_group("the closed model")
     group.add_argument("--model", required=required, help="its name at the server, such as gpt-4o-mini")

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ropelime.method.scores import Floats, Masks, Passes
+from ropelime.method.scores import Floats, Masks, Scores
 
 _TOP = 8  # features whose pairs are read
 # Nats. Of pairs of unrelated features fewer than one in a hundred differs by so much.
@@ -64,14 +64,14 @@ def candidates(weights: Floats, most: int) -> Candidates:
     return Candidates(features, pairs, masks)
 
 
-def found(wanted: Candidates, passes: Passes) -> tuple[Interaction, ...]:
+def found(wanted: Candidates, scores: Scores) -> tuple[Interaction, ...]:
     """The interactions that are real, the largest first.
 
     Args:
         wanted: The masks.
-        passes: Their readings, the unmasked prompt first.
+        scores: Their readings, the unmasked prompt first.
     """
-    drop = passes.said[0] - passes.said[1:]
+    drop = scores.output_logprob[0] - scores.output_logprob[1:]
     alone = dict(zip(wanted.features, drop, strict=False))
     effects = drop[len(wanted.features) :]
     real = [

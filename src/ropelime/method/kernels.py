@@ -11,7 +11,7 @@ import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, Passes
+from ropelime.method.scores import Floats, Scores
 from ropelime.registry import resolve
 
 
@@ -23,7 +23,7 @@ class Kernel(Protocol):
         """The rotary space that the surrogate must read distances in, if any."""
         ...
 
-    def weigh(self, passes: Passes) -> Floats:
+    def weigh(self, scores: Scores) -> Floats:
         """(N,) weights in [0, 1]; the unmasked prompt weighs 1."""
         ...
 
@@ -68,14 +68,14 @@ class RopeRWMD:
         fields = dataclasses.asdict(self)
         return RopeSpace(space=fields.pop("embedding"), **fields)
 
-    def weigh(self, passes: Passes) -> Floats:
+    def weigh(self, scores: Scores) -> Floats:
         """Gaussian weights of the distances that the surrogate read."""
-        if self.space not in passes.distances:
+        if self.space not in scores.distances:
             raise ModelError(
                 "The surrogate gave no distances in rotary space. Use kernel='hamming', 'cosine' or "
                 "'uniform' with it."
             )
-        return _gaussian(passes.distances[self.space])
+        return _gaussian(scores.distances[self.space])
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Hamming:
     name: ClassVar[str] = "hamming"
     space: ClassVar[None] = None
 
-    def weigh(self, passes: Passes) -> Floats:
+    def weigh(self, scores: Scores) -> Floats:
         """Weights from the masks alone."""
-        return _gaussian(1.0 - passes.masks.mean(1))
+        return _gaussian(1.0 - scores.masks.mean(1))
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Cosine:
         if not isinstance(self.width, (int, float)) or not self.width > 0:
             raise InputError(f"width of cosine must be above 0, not {self.width!r}.")
 
-    def weigh(self, passes: Passes) -> Floats:
+    def weigh(self, scores: Scores) -> Floats:
         """Weights from the masks alone; the empty mask is at distance 1."""
-        distance = 1.0 - np.sqrt(passes.masks.mean(1))
+        distance = 1.0 - np.sqrt(scores.masks.mean(1))
         return np.asarray(np.exp(-((distance / self.width) ** 2)))
 
 
@@ -119,9 +119,9 @@ class Uniform:
     name: ClassVar[str] = "uniform"
     space: ClassVar[None] = None
 
-    def weigh(self, passes: Passes) -> Floats:
+    def weigh(self, scores: Scores) -> Floats:
         """Ones."""
-        return np.ones(len(passes.masks))
+        return np.ones(len(scores.masks))
 
 
 KERNELS: dict[str, type[Kernel]] = {cls.name: cls for cls in (RopeRWMD, Hamming, Cosine, Uniform)}

@@ -122,8 +122,8 @@ class BayesRidge:
         """
         # Also what was read exactly for want of a cheap reading, such as the unmasked prompt.
         cheaply = {mask.tobytes() for mask in masks[~exact]}
-        cheap = ~exact | np.array([mask.tobytes() not in cheaply for mask in masks])
-        lean = self.fit(masks[cheap], targets[cheap], weights[cheap]).coef
+        cached = ~exact | np.array([mask.tobytes() not in cheaply for mask in masks])
+        lean = self.fit(masks[cached], targets[cached], weights[cached]).coef
         columns = targets if targets.ndim == 2 else targets[:, None]
         found = [
             self._coefficients(masks[exact], column[exact], weights[exact], along)
@@ -192,7 +192,7 @@ class LassoCV:
             )
 
     @property
-    def least_readings(self) -> int:
+    def least_scores(self) -> int:
         """Fewer readings than this cannot be cut into folds."""
         return 2 * self.folds
 
@@ -202,9 +202,9 @@ class LassoCV:
         from sklearn.model_selection import KFold
 
         chosen = targets if targets.ndim == 1 else targets.mean(1)
-        check_readings(self, len(masks))
+        check_enough(self, len(masks))
         counts = weights > 0  # a fold in which nothing counts cannot be judged by
-        if counts.sum() < self.least_readings or np.ptp(chosen[counts]) == 0:
+        if counts.sum() < self.least_scores or np.ptp(chosen[counts]) == 0:
             return Lasso().fit(masks, targets, weights)  # nothing to choose by
         scaled = chosen / _scale(chosen, weights)
         folds = KFold(self.folds, shuffle=True, random_state=0)  # samplers draw in an order
@@ -223,9 +223,9 @@ def resolve_regressor(spec: object) -> Regressor:
     return resolve("regressor", spec, REGRESSORS, method="fit")
 
 
-def check_readings(regressor: Regressor, count: int) -> None:
+def check_enough(regressor: Regressor, count: int) -> None:
     """Refuse fewer readings than a regressor can fit; most can fit any number."""
-    least = getattr(regressor, "least_readings", 1)
+    least = getattr(regressor, "least_scores", 1)
     if count < least:
         raise InputError(
             f"This regressor needs at least {least} readings, not {count}. Raise the budget if the "
@@ -297,12 +297,12 @@ def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
     return np.asarray(x.T @ coef if wide else coef), best
 
 
-def _stretch(foretold: Floats, y: Floats) -> float:
+def _stretch(cv_correlation: Floats, y: Floats) -> float:
     """By how much to stretch what cheap readings foretell, near one while exact ones are few."""
-    size = float(foretold @ foretold)
+    size = float(cv_correlation @ cv_correlation)
     if size <= 0:
         return 1.0
-    return 1.0 + (float(foretold @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
+    return 1.0 + (float(cv_correlation @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
 
 
 def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:

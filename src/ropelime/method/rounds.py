@@ -11,9 +11,9 @@ import numpy as np
 from ropelime.budget import Budget
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe, attribute
-from ropelime.method.regression import check_readings
+from ropelime.method.regression import check_enough
 from ropelime.method.samplers import Sample, Sampler, resolve_sampler
-from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.method.scores import Ints, Masks, Scores
 
 _FIRST_ROUND = 4  # masks that are read to learn how long one takes, where seconds are limited
 _MARGIN = 0.9  # of the time that is left is planned for: the last readings take as long as they take
@@ -32,11 +32,11 @@ class Order:
 
     Attributes:
         masks: (N, n).
-        cheap: Whether cheap readings will do.
+        cached: Whether cheap readings will do.
     """
 
     masks: Masks
-    cheap: bool = False
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Preset:
     """Strategies that go together.
 
     Attributes:
-        readings: How masks are read where nothing else was asked for.
+        scoring: How masks are read where nothing else was asked for.
         sampler: Which masks.
         target: What the fit explains.
         kernel: How much each reading counts.
@@ -53,13 +53,13 @@ class Preset:
         further: Whether the first readings call for more, and which kind.
     """
 
-    readings: str
+    scoring: str
     sampler: str
     target: str
     kernel: str
     regressor: str
     exact_sampler: str
-    further: Callable[[Passes, Recipe], Further | None] = lambda passes, recipe: None
+    further: Callable[[Scores, Recipe], Further | None] = lambda scores, recipe: None
 
 
 @dataclass(frozen=True)
@@ -69,45 +69,51 @@ class Further:
     Attributes:
         why: A sentence for the reader of the result.
         masks: How many.
-        cheap: Whether on top of the first ones and cheap, or exact ones from the start.
+        cached: Whether on top of the first ones and cheap, or exact ones from the start.
     """
 
     why: str
     masks: int
-    cheap: bool
+    cached: bool
 
 
-def _unexplained(passes: Passes, recipe: Recipe) -> Further | None:
+def _unexplained(scores: Scores, recipe: Recipe) -> Further | None:
     """More masks where several features say the same: without either the answer stays."""
-    said = passes.logprob.sum(1)
+    said = scores.logprob.sum(1)
     lost = said[0] - said[1]
-    single = passes.masks.sum(1) == passes.masks.shape[1] - 1
+    single = scores.masks.sum(1) == scores.masks.shape[1] - 1
     if lost < _NEEDED or np.maximum(said[0] - said[single], 0).sum() >= _UNEXPLAINED * lost:
         return None
     why = (
         "The answer needs these features but no single one of them: several may say the same. Halves "
         "of the prompt were removed too."
     )
-    return Further(why, _MORE, cheap=True)
+    return Further(why, _MORE, cached=True)
 
 
-def _unclear(passes: Passes, recipe: Recipe) -> Further | None:
+def _unclear(scores: Scores, recipe: Recipe) -> Further | None:
     """Exact readings where no feature stands out among the cheap ones."""
-    fitted = attribute(passes.fitted(), recipe, tokens=False)
-    if fitted.scores.max() >= _CLEAR:
+    fitted = attribute(scores.fitted(), recipe, tokens=False)
+    if fitted.normalized_weights.max() >= _CLEAR:
         return None
     why = "No feature stood out in cheap readings, so exact ones were made too; the fit joins both."
-    return Further(why, _MORE, cheap=False)
+    return Further(why, _MORE, cached=False)
 
 
 PRESETS = {
     # Which parts would a person cite for this answer? Every feature is hidden once.
     "evidence": Preset(
-        "cheap", "singles-first", "evidence", "uniform", "wls", "singles-first", _unexplained
+        "cached",
+        "leave-one-out-first",
+        "evidence",
+        "uniform",
+        "wls",
+        "leave-one-out-first",
+        _unexplained,
     ),
     # Which parts foretell the probability of the answer when others go too? Random halves.
     "faithful": Preset(
-        "cheap", "hadamard:128", "nll", "uniform", "bayes-ridge", "hadamard:64", _unclear
+        "cached", "hadamard:128", "nll", "uniform", "bayes-ridge", "hadamard:64", _unclear
     ),
     # The paper to the letter: Sparse-K at its best setting for the number of features.
     "paper": Preset("exact", "sparse-k-best", "kl", "rope-rwmd", "wls", "sparse-k-best"),
@@ -117,7 +123,7 @@ PRESETS = {
 class Costs(Protocol):
     """Says what masks would cost."""
 
-    def __call__(self, masks: Masks, *, cheap: bool) -> Ints:
+    def __call__(self, masks: Masks, *, cached: bool) -> Ints:
         """(N,) tokens of each."""
         ...
 
@@ -130,7 +136,7 @@ class Plan:
         sampler: Draws the masks.
         recipe: What will be made of them.
         budget: How many there may be.
-        cheap: Whether they are read cheaply.
+        cached: Whether they are read cheaply.
         seed: Seed of the masks.
         further: Whether the first readings call for more; nothing does if not given.
     """
@@ -138,52 +144,52 @@ class Plan:
     sampler: Sampler
     recipe: Recipe
     budget: Budget
-    cheap: bool
+    cached: bool
     seed: int | tuple[int, ...]
-    further: Callable[[Passes, Recipe], Further | None] | None = None
+    further: Callable[[Scores, Recipe], Further | None] | None = None
 
     def draw(self, n: int, count: int | None) -> Sample:
         """Masks of n features: as many as the sampler finds right, or at most so many."""
         return self.sampler.sample(n, budget=count, rng=np.random.default_rng(self.seed))
 
-    def orders(self, n: int, costs: Costs) -> Generator[Order, Passes, Outcome]:
+    def orders(self, n: int, costs: Costs) -> Generator[Order, Scores, Outcome]:
         """Yields what to read next and is sent all that was read, the unmasked prompt first."""
         empty = np.zeros((1, n), bool)
         if self.budget.seconds is not None:
             return (yield from self._timed(n, costs))
-        drawn = self.draw(n, self.budget.passes)
+        drawn = self.draw(n, self.budget.masks)
         if self.budget.tokens is not None:
             drawn = self._affordable(n, drawn, costs, self.budget.tokens)
-        check_readings(self.recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
-        passes = yield Order(np.concatenate([empty, drawn.masks]), self.cheap)
-        counts = {_kind(self.cheap): len(drawn.masks)}
-        more = self.further(passes, self.recipe) if self.further and self.budget.auto else None
+        check_enough(self.recipe.regressor, len(drawn.masks) + 1)  # before any is paid for
+        scores = yield Order(np.concatenate([empty, drawn.masks]), self.cached)
+        counts = {_kind(self.cached): len(drawn.masks)}
+        more = self.further(scores, self.recipe) if self.further and self.budget.auto else None
         if more is None:
-            return Outcome(drawn.asked, counts, (drawn.note,))
-        begun = len(drawn.masks) if more.cheap == self.cheap else 0
+            return Outcome(drawn.requested, counts, (drawn.note,))
+        begun = len(drawn.masks) if more.cached == self.cached else 0
         follow = self.draw(n, begun + more.masks)
         fresh = follow.masks[begun:]
-        if not more.cheap:  # some had to be read exactly already
-            fresh = _unread(fresh, passes.masks[passes.exact])
+        if not more.cached:  # some had to be read exactly already
+            fresh = _unread(fresh, scores.masks[scores.exact])
         if len(fresh):
-            yield Order(fresh, more.cheap)
-        counts[_kind(more.cheap)] = len(follow.masks)
-        return Outcome(drawn.asked + more.masks, counts, (drawn.note, follow.note, more.why))
+            yield Order(fresh, more.cached)
+        counts[_kind(more.cached)] = len(follow.masks)
+        return Outcome(drawn.requested + more.masks, counts, (drawn.note, follow.note, more.why))
 
     def further_orders(
-        self, passes: Passes, counts: Mapping[str, int], more: int
-    ) -> Generator[Order, Passes, Outcome]:
+        self, scores: Scores, counts: Mapping[str, int], more: int
+    ) -> Generator[Order, Scores, Outcome]:
         """The masks that a longer run would have read on top of those that were read.
 
         Args:
-            passes: What was read.
+            scores: What was read.
             counts: How many masks were drawn for it, by how they were read.
             more: How many to add: exact ones where the fit can join them to cheap ones.
         """
-        n = passes.masks.shape[1]
+        n = scores.masks.shape[1]
         exact = "exact" in counts or hasattr(self.recipe.regressor, "fit_mixed")
         kind = _kind(not exact)
-        read = passes.masks[passes.exact] if exact else passes.masks
+        read = scores.masks[scores.exact] if exact else scores.masks
         want = counts.get(kind, 0) + more
         while True:
             drawn = self.draw(n, want)
@@ -206,8 +212,8 @@ class Plan:
     def _affordable(self, n: int, drawn: Sample, costs: Costs, tokens: int) -> Sample:
         """As many masks as there are tokens for, a random part where the sampler has more."""
         ends = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool)])
-        left = tokens - int(costs(ends, cheap=self.cheap).sum())
-        prices = costs(drawn.masks, cheap=self.cheap)
+        left = tokens - int(costs(ends, cached=self.cached).sum())
+        prices = costs(drawn.masks, cached=self.cached)
         each = max(1.0, float(prices.mean()))
         if left < prices.max():
             least = tokens - left + int(prices.max())
@@ -217,33 +223,33 @@ class Plan:
             )
         fitting = self.draw(n, max(1, round(left / each)))  # those may cost a little more or less
         order = self._shuffled(len(fitting.masks))
-        spent = np.cumsum(costs(fitting.masks[order], cheap=self.cheap))
+        spent = np.cumsum(costs(fitting.masks[order], cached=self.cached))
         some = np.sort(order[: max(1, int((spent <= left).sum()))])
-        return Sample(fitting.masks[some], fitting.asked, fitting.note)
+        return Sample(fitting.masks[some], fitting.requested, fitting.note)
 
-    def _timed(self, n: int, costs: Costs) -> Generator[Order, Passes, Outcome]:
+    def _timed(self, n: int, costs: Costs) -> Generator[Order, Scores, Outcome]:
         """Rounds of masks until the time is over."""
         assert self.budget.seconds is not None
         everything = self.draw(n, None)
         masks = everything.masks[self._shuffled(len(everything.masks))]
-        check_readings(self.recipe.regressor, len(masks) + 1)
-        done = min(len(masks), max(_FIRST_ROUND, getattr(self.recipe.regressor, "least_readings", 1)))
-        passes = yield Order(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cheap)
-        prices = costs(masks, cheap=self.cheap)
-        full = int(costs(np.ones((1, n), bool), cheap=self.cheap)[0])
+        check_enough(self.recipe.regressor, len(masks) + 1)
+        done = min(len(masks), max(_FIRST_ROUND, getattr(self.recipe.regressor, "least_scores", 1)))
+        scores = yield Order(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cached)
+        prices = costs(masks, cached=self.cached)
+        full = int(costs(np.ones((1, n), bool), cached=self.cached)[0])
         while done < len(masks):
-            a_second = passes.tokens.sum() / max(passes.seconds, 1e-9)
-            tokens = _MARGIN * a_second * (self.budget.seconds - passes.seconds)
+            a_second = scores.tokens.sum() / max(scores.seconds, 1e-9)
+            tokens = _MARGIN * a_second * (self.budget.seconds - scores.seconds)
             spent = np.cumsum(prices[done:]) + full  # each round reads the full prompt again
             fitting = int((spent <= tokens).sum())
             if not fitting:
                 break
-            passes = yield Order(masks[done : done + fitting], self.cheap)
+            scores = yield Order(masks[done : done + fitting], self.cached)
             done += fitting
         note = "" if done == len(masks) else f"There was time for {done} of {len(masks)} masks."
-        if passes.seconds > self.budget.seconds:
-            note = f"{note} Reading them took {passes.seconds:.1f} s, more than was allowed.".lstrip()
-        counts = {_kind(self.cheap): done}
+        if scores.seconds > self.budget.seconds:
+            note = f"{note} Reading them took {scores.seconds:.1f} s, more than was allowed.".lstrip()
+        counts = {_kind(self.cached): done}
         return Outcome(len(masks), counts, (everything.note, note))
 
 
@@ -253,8 +259,8 @@ def _unread(masks: Masks, read: Masks) -> Masks:
     return masks[[mask.tobytes() not in known for mask in masks]]
 
 
-def _kind(cheap: bool) -> str:
-    return "cheap" if cheap else "exact"
+def _kind(cached: bool) -> str:
+    return "cached" if cached else "exact"
 
 
 @dataclass(frozen=True)
@@ -267,7 +273,7 @@ class Outcome:
         notes: What was done differently from what was asked, and why.
     """
 
-    asked: int
+    requested: int
     counts: dict[str, int]
     notes: tuple[str, ...]
 
@@ -278,7 +284,7 @@ def make_plan(
     *,
     sampler: object,
     budget: Budget,
-    cheap: bool,
+    cached: bool,
     seed: int | tuple[int, ...],
 ) -> Plan:
     """The plan of a preset, or of a sampler that was given instead of the preset's.
@@ -288,12 +294,12 @@ def make_plan(
         recipe: What will be made of the readings.
         sampler: A sampler by name or as an object; the preset's if None.
         budget: How much may be read.
-        cheap: Whether readings are cheap.
+        cached: Whether readings are cheap.
         seed: Seed of the masks.
     """
     chosen = PRESETS[preset]
     if sampler is not None:  # whoever chooses the masks gets those and no others
-        return Plan(resolve_sampler(sampler), recipe, budget, cheap, seed)
-    own = chosen.sampler if cheap else chosen.exact_sampler
-    further = chosen.further if cheap == (chosen.readings == "cheap") else None
-    return Plan(resolve_sampler(own), recipe, budget, cheap, seed, further)
+        return Plan(resolve_sampler(sampler), recipe, budget, cached, seed)
+    own = chosen.sampler if cached else chosen.exact_sampler
+    further = chosen.further if cached == (chosen.scoring == "cached") else None
+    return Plan(resolve_sampler(own), recipe, budget, cached, seed, further)

@@ -32,7 +32,7 @@ class Sample:
     """
 
     masks: Masks
-    asked: int
+    requested: int
     note: str = ""
 
 
@@ -100,13 +100,13 @@ class SparseK:
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw masks of size k; where too few distinct ones exist, of the neighbouring sizes."""
-        asked = self.count(n) if budget is None else budget
+        requested = self.count(n) if budget is None else budget
         k = min(max(round(self.size(n)), 1), n - 1)
         kept = k if self.active == "kept" else n - k
         found: list[Masks] = []
         sizes = []
         for size in sorted(range(1, n), key=lambda s: (abs(s - kept), -s)):
-            missing = asked - sum(len(block) for block in found)
+            missing = requested - sum(len(block) for block in found)
             if missing <= 0:
                 break
             found.append(_of_size(n, size, missing, rng))
@@ -115,15 +115,15 @@ class SparseK:
         note = ""
         if len(sizes) > 1:
             note = (
-                f"Sparse-K asked for {asked} masks that keep {kept} of {n} features; only "
+                f"Sparse-K asked for {requested} masks that keep {kept} of {n} features; only "
                 f"{len(found[0])} exist, so masks that keep {_listed(sizes[1:])} were added."
             )
-        if len(masks) < asked:
+        if len(masks) < requested:
             note = (
-                f"Sparse-K asked for {asked} masks; {n} features have only {len(masks)} that keep some "
-                "and remove some, and all were taken."
+                f"Sparse-K asked for {requested} masks; {n} features have only {len(masks)} that keep "
+                "some and remove some, and all were taken."
             )
-        return Sample(masks, asked, note)
+        return Sample(masks, requested, note)
 
 
 SPARSE_K_SETTINGS = tuple(f"sparse-k:{k}:{c}" for k in _KEEP for c in _COUNT)
@@ -165,10 +165,10 @@ class LeaveOneOut:
 
 
 @dataclass(frozen=True)
-class SinglesFirst:
+class LeaveOneOutFirst:
     """Every mask that removes one feature; with a larger budget, random halves after them."""
 
-    name: ClassVar[str] = "singles-first"
+    name: ClassVar[str] = "leave-one-out-first"
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """All single removals, or a random part of them, or :class:`Hadamard` masks on top."""
@@ -210,8 +210,8 @@ class Bernoulli:
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw distinct masks."""
-        asked = self.count if budget is None else budget
-        return _distinct(_bernoulli(n, self.p, asked, rng), n, asked, self.name)
+        requested = self.count if budget is None else budget
+        return _distinct(_bernoulli(n, self.p, requested, rng), n, requested, self.name)
 
 
 @dataclass(frozen=True)
@@ -234,8 +234,8 @@ class Hadamard:
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw distinct masks."""
-        asked = self.count if budget is None else budget
-        return _distinct(_hadamard(n, rng), n, asked, self.name)
+        requested = self.count if budget is None else budget
+        return _distinct(_hadamard(n, rng), n, requested, self.name)
 
 
 @dataclass(frozen=True)
@@ -272,8 +272,8 @@ class ShapleyKernel:
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw distinct masks with 1 to n-1 features, in complementary pairs."""
-        asked = self.count if budget is None else budget
-        return _distinct(_shapley(n, asked, rng), n, asked, self.name, proper=True)
+        requested = self.count if budget is None else budget
+        return _distinct(_shapley(n, requested, rng), n, requested, self.name, proper=True)
 
 
 @dataclass(frozen=True)
@@ -302,16 +302,16 @@ class Mixed:
         masks = np.concatenate([part.masks for part in drawn])
         _, first = np.unique(masks, axis=0, return_index=True)
         distinct = masks[np.sort(first)]
-        asked = sum(part.asked for part in drawn) if budget is None else budget
+        requested = sum(part.requested for part in drawn) if budget is None else budget
         notes = [part.note for part in drawn]
-        if len(distinct) != asked:
+        if len(distinct) != requested:
             notes.append(
-                f"{self.name} has {len(distinct)} distinct masks of {n} features; {asked} were asked "
-                "for."
+                f"{self.name} has {len(distinct)} distinct masks of {n} features; {requested} were "
+                "asked for."
             )
         if budget is not None and budget < len(distinct):
             distinct = _some(distinct, budget, rng)
-        return Sample(distinct, asked, " ".join(filter(None, notes)))
+        return Sample(distinct, requested, " ".join(filter(None, notes)))
 
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -320,7 +320,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
         SparseK,
         BestSparseK,
         LeaveOneOut,
-        SinglesFirst,
+        LeaveOneOutFirst,
         OneAtATime,
         Bernoulli,
         Hadamard,
@@ -374,13 +374,17 @@ def _new(draws: Iterable[Masks], count: int) -> Iterator[Masks]:
             return
 
 
-def _distinct(draws: Iterator[Masks], n: int, asked: int, name: str, *, proper: bool = False) -> Sample:
-    existing = 2**n - (2 if proper else 1) if n < 60 else asked
-    masks = np.array(list(_new(draws, min(asked, existing))), dtype=bool).reshape(-1, n)
+def _distinct(
+    draws: Iterator[Masks], n: int, requested: int, name: str, *, proper: bool = False
+) -> Sample:
+    existing = 2**n - (2 if proper else 1) if n < 60 else requested
+    masks = np.array(list(_new(draws, min(requested, existing))), dtype=bool).reshape(-1, n)
     note = ""
-    if len(masks) < asked:
-        note = f"{name} asked for {asked} masks and found {len(masks)} distinct ones of {n} features."
-    return Sample(masks, asked, note)
+    if len(masks) < requested:
+        note = (
+            f"{name} asked for {requested} masks and found {len(masks)} distinct ones of {n} features."
+        )
+    return Sample(masks, requested, note)
 
 
 def _bernoulli(n: int, p: float, count: int, rng: np.random.Generator) -> Iterator[Masks]:

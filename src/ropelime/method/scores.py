@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionScores:
     """The same readings for what stands between the last feature and the output: the question.
 
     Attributes:
@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Passes:
+class Scores:
     """The readings of N masks over n features and T output tokens.
 
     Attributes:
@@ -52,24 +52,26 @@ class Passes:
     kl: Floats | None
     distances: Mapping[RopeSpace, Floats]
     tokens: Ints
-    scored: int
+    tokens_run: int
     seconds: float
     note: str = ""
     exact: Masks = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    asked: Asked | None = None
-    instead: Floats | None = None
+    question: QuestionScores | None = None
+    alternative: Floats | None = None
 
     def __post_init__(self) -> None:
         if not len(self.exact):
             object.__setattr__(self, "exact", np.ones(len(self.masks), dtype=bool))
 
     @property
-    def said(self) -> Floats:
+    def output_logprob(self) -> Floats:
         """(N,) log-probability of the output, less that of the other answer if there is one."""
-        said = self.logprob.sum(1)
-        return np.asarray(said if self.instead is None else said - self.instead.sum(1))
+        output_logprob = self.logprob.sum(1)
+        return np.asarray(
+            output_logprob if self.alternative is None else output_logprob - self.alternative.sum(1)
+        )
 
-    def select(self, rows: Sequence[int] | Ints | Masks) -> Passes:
+    def select(self, rows: Sequence[int] | Ints | Masks) -> Scores:
         """The same readings for some of the rows only."""
         return replace(
             self,
@@ -79,15 +81,17 @@ class Passes:
             distances={space: distance[rows] for space, distance in self.distances.items()},
             tokens=self.tokens[rows],
             exact=self.exact[rows],
-            asked=None if self.asked is None else Asked(self.asked.logprob[rows], self.asked.kl[rows]),
-            instead=None if self.instead is None else self.instead[rows],
+            question=None
+            if self.question is None
+            else QuestionScores(self.question.logprob[rows], self.question.kl[rows]),
+            alternative=None if self.alternative is None else self.alternative[rows],
         )
 
-    def fitted(self) -> Passes:
+    def fitted(self) -> Scores:
         """The readings that are fitted: all but the second, which is the prompt with no feature."""
         return self.select(np.delete(np.arange(len(self.masks)), 1))
 
-    def columns(self, start: int, end: int) -> Passes:
+    def columns(self, start: int, end: int) -> Scores:
         """The same readings for the output tokens ``start`` to ``end`` only.
 
         Of another answer, whose tokens stand beside none of these, they get their part.
@@ -95,34 +99,38 @@ class Passes:
         part = (end - start) / self.logprob.shape[1]
         return replace(
             self,
-            instead=None if self.instead is None else self.instead * part,
+            alternative=None if self.alternative is None else self.alternative * part,
             logprob=self.logprob[:, start:end],
             kl=None if self.kl is None else self.kl[:, start:end],
         )
 
 
-def join(a: Passes, b: Passes) -> Passes:
+def join(a: Scores, b: Scores) -> Scores:
     """Readings that were made later behind the first ones; what was not read of them is NaN."""
     kl = None
     if a.kl is not None:
         kl = np.concatenate([a.kl, np.full(b.logprob.shape, np.nan) if b.kl is None else b.kl])
     blank = np.full(len(b.masks), np.nan)
-    return Passes(
+    return Scores(
         np.concatenate([a.masks, b.masks]),
         np.concatenate([a.logprob, b.logprob]),
         kl,
         {s: np.concatenate([d, b.distances.get(s, blank)]) for s, d in a.distances.items()},
         np.concatenate([a.tokens, b.tokens]),
-        a.scored + b.scored,
+        a.tokens_run + b.tokens_run,
         a.seconds + b.seconds,
         " ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
         np.concatenate([a.exact, b.exact]),
-        None if a.asked is None else _more_asked(a.asked, b),
-        None if a.instead is None or b.instead is None else np.concatenate([a.instead, b.instead]),
+        None if a.question is None else _more_question(a.question, b),
+        None
+        if a.alternative is None or b.alternative is None
+        else np.concatenate([a.alternative, b.alternative]),
     )
 
 
-def _more_asked(asked: Asked, more: Passes) -> Asked:
-    blank = np.full((len(more.masks), asked.logprob.shape[1]), np.nan)
-    new = more.asked or Asked(blank, blank)
-    return Asked(np.concatenate([asked.logprob, new.logprob]), np.concatenate([asked.kl, new.kl]))
+def _more_question(question: QuestionScores, more: Scores) -> QuestionScores:
+    blank = np.full((len(more.masks), question.logprob.shape[1]), np.nan)
+    new = more.question or QuestionScores(blank, blank)
+    return QuestionScores(
+        np.concatenate([question.logprob, new.logprob]), np.concatenate([question.kl, new.kl])
+    )

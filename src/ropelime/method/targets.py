@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Floats, Passes
+from ropelime.method.scores import Floats, Scores
 from ropelime.registry import resolve
 
 
@@ -25,11 +25,11 @@ class Target(Protocol):
         """Whether readings of the question are used, where there is one."""
         ...
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """(N,) one value for each mask; the unmasked prompt (row 0) has zero."""
         ...
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """(N, T) the same for each output token by itself."""
         ...
 
@@ -44,13 +44,13 @@ class KL:
     support: ClassVar[int] = -1  # keeping a supporting feature lowers the value
     unit: ClassVar[str] = "nats per output token"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Mean over tokens."""
-        return np.asarray(_kl(passes).mean(1))
+        return np.asarray(_kl(scores).mean(1))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """The divergence at each position."""
-        return _kl(passes)
+        return _kl(scores)
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class SqrtKL:
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "square root of nats per output token"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Root of the mean over tokens."""
-        return np.asarray(np.sqrt(_kl(passes).mean(1)))
+        return np.asarray(np.sqrt(_kl(scores).mean(1)))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """Root of the divergence at each position."""
-        return np.sqrt(_kl(passes))
+        return np.sqrt(_kl(scores))
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class Shift:
 
     floor: float = 0.2
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Weighted mean over tokens."""
-        sure = np.exp(passes.logprob[0]) + self.floor
-        return np.asarray(self.token_values(passes) @ (sure / sure.sum()))
+        sure = np.exp(scores.logprob[0]) + self.floor
+        return np.asarray(self.token_values(scores) @ (sure / sure.sum()))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """The shift at each position."""
-        return _shift(passes.logprob, _kl(passes))
+        return _shift(scores.logprob, _kl(scores))
 
 
 @dataclass(frozen=True)
@@ -133,21 +133,21 @@ class Evidence:
         """Not where it counts for nothing."""
         return self.question > 0
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Both shifts, each in units of its mean over the masks."""
-        shift = Shift(self.floor).values(passes)
+        shift = Shift(self.floor).values(scores)
         found = shift / _mean(shift)
-        asked = passes.asked
-        if asked is None or not self.reads_question:
+        question = scores.question
+        if question is None or not self.reads_question:
             return np.asarray(found)
-        sure = np.exp(asked.logprob[0]) + self.floor
-        moved = _shift(asked.logprob, np.maximum(asked.kl, 0.0)) @ (sure / sure.sum())
+        sure = np.exp(question.logprob[0]) + self.floor
+        moved = _shift(question.logprob, np.maximum(question.kl, 0.0)) @ (sure / sure.sum())
         moved = np.nan_to_num(moved)  # a mask that cut into the question says nothing about it
         return np.asarray(found + self.question * moved / _mean(moved))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """The shift of each output token; the question has no part in it."""
-        return Shift(self.floor).token_values(passes) / _mean(Shift(self.floor).values(passes))
+        return Shift(self.floor).token_values(scores) / _mean(Shift(self.floor).values(scores))
 
 
 @dataclass(frozen=True)
@@ -160,13 +160,13 @@ class NLL:
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Sum over tokens."""
-        return np.asarray(self.token_values(passes).sum(1))
+        return np.asarray(self.token_values(scores).sum(1))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """The drop at each token."""
-        return passes.logprob[:1] - passes.logprob
+        return scores.logprob[:1] - scores.logprob
 
 
 @dataclass(frozen=True)
@@ -179,14 +179,14 @@ class Logit:
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Log-odds of the product of the token probabilities."""
-        odds = _log_odds(passes.logprob.sum(1))
+        odds = _log_odds(scores.logprob.sum(1))
         return np.asarray(odds - odds[0])
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """Log-odds of each token."""
-        odds = _log_odds(passes.logprob)
+        odds = _log_odds(scores.logprob)
         return odds - odds[:1]
 
 
@@ -200,21 +200,21 @@ class Contrast:
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats for this answer over the other"
 
-    def values(self, passes: Passes) -> Floats:
+    def values(self, scores: Scores) -> Floats:
         """Sum over the tokens of either."""
-        return np.asarray(NLL().values(passes) - self._other(passes))
+        return np.asarray(NLL().values(scores) - self._other(scores))
 
-    def token_values(self, passes: Passes) -> Floats:
+    def token_values(self, scores: Scores) -> Floats:
         """The drop at each token, the other answer's drop spread evenly over them."""
-        drop = NLL().token_values(passes)
-        return np.asarray(drop - self._other(passes)[:, None] / drop.shape[1])
+        drop = NLL().token_values(scores)
+        return np.asarray(drop - self._other(scores)[:, None] / drop.shape[1])
 
     @staticmethod
-    def _other(passes: Passes) -> Floats:
-        if passes.instead is None:
+    def _other(scores: Scores) -> Floats:
+        if scores.alternative is None:
             raise InputError("target='contrast' needs another answer: pass instead_of='...'.")
-        said = passes.instead.sum(1)
-        return np.asarray(said[0] - said)
+        output_logprob = scores.alternative.sum(1)
+        return np.asarray(output_logprob[0] - output_logprob)
 
 
 TARGETS: dict[str, type[Target]] = {
@@ -227,13 +227,13 @@ def resolve_target(spec: object) -> Target:
     return resolve("target", spec, TARGETS, method="values")
 
 
-def _kl(passes: Passes) -> Floats:
-    if passes.kl is None:
+def _kl(scores: Scores) -> Floats:
+    if scores.kl is None:
         raise ModelError(
             "This surrogate gives the probabilities of the output only, and divergence needs those of "
             "the whole vocabulary. Use target='nll' or 'logit' with it."
         )
-    return np.maximum(passes.kl, 0.0)  # rounding can leave a divergence a hair under zero
+    return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence a hair under zero
 
 
 def _shift(logprob: Floats, kl: Floats) -> Floats:

@@ -24,29 +24,29 @@ _RIDGE = 1e-3  # of the mean variance of a column, so that features that always 
 
 
 @dataclass(frozen=True)
-class Certainty:
+class Uncertainty:
     """How sure a fit is.
 
     Attributes:
         half: (n,) half the width of the 90 % interval of each weight, in its unit.
-        foretold: Rank correlation of each reading with what the fit says about it when it is left out;
-            NaN where too few readings are left over, or where they do not vary.
+        cv_correlation: Rank correlation of the scores with leave-one-out predictions of the fit; NaN
+            where too few scores are left over, or where they do not vary.
     """
 
     half: Floats
-    foretold: float
+    cv_correlation: float
 
 
-def certainty(
+def estimate_uncertainty(
     masks: Masks,
     targets: Floats,
     weights: Floats,
     coef: Floats,
     exact: Masks | None = None,
     *,
-    leans: bool = False,
+    control_variate: bool = False,
     shrinks: bool = False,
-) -> Certainty:
+) -> Uncertainty:
     """Judge a fit.
 
     Args:
@@ -55,7 +55,7 @@ def certainty(
         weights: (N,) how much each reading counts.
         coef: (n,) what came out.
         exact: (N,) which readings are exact; all of them if not given.
-        leans: Whether the exact ones were fitted leaning on the others.
+        control_variate: Whether the exact ones were fitted leaning on the others.
         shrinks: Whether the fit draws weights to zero, so that it leaves something over however few
             readings there are.
     """
@@ -63,26 +63,26 @@ def certainty(
     typical = float(np.sqrt((coef**2).mean()))
     exact = np.ones(len(masks), dtype=bool) if exact is None else exact
     used = weights > 0  # a reading that weighs nothing tells nothing
-    if leans:
+    if control_variate:
         some = used & exact
         if some.sum() < _TOO_FEW:  # they leave nothing over: only what was known before them is known
-            return Certainty(np.full(n, _LEANING * _DOUBT * typical), float("nan"))
+            return Uncertainty(np.full(n, _LEANING * _DOUBT * typical), float("nan"))
         return _spread(masks[some], targets[some], weights[some], coef, _DOUBT * typical)
     masks, targets, weights = masks[used], targets[used], weights[used]
     if len(masks) <= n + 2:
         if not shrinks or not typical or (masks.sum(1) >= n - 1).all():
             rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
-            return Certainty(rule, float("nan"))
+            return Uncertainty(rule, float("nan"))
         return _spread(masks, targets, weights, coef, typical)
     sure = _spread(masks, targets, weights, coef)
     if exact.all():
         return sure
-    return Certainty(np.hypot(sure.half, _Z * _DOUBT * typical), sure.foretold)
+    return Uncertainty(np.hypot(sure.half, _Z * _DOUBT * typical), sure.cv_correlation)
 
 
 def _spread(
     masks: Masks, targets: Floats, weights: Floats, coef: Floats, doubt: float = 0.0
-) -> Certainty:
+) -> Uncertainty:
     """By what the fit leaves over, and by what was known before it: weights to within ``doubt``."""
     from scipy.special import stdtrit
 
@@ -96,10 +96,10 @@ def _spread(
     seen = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # leverage, with the intercept's
     freedom = max(1.0, count - 1 - float(np.sum(gram * inverse)))  # the trace of their product
     root = np.sqrt(weights)
-    foretold = _ranks(y / root, (y - left / np.maximum(1 - seen, 0.05)) / root)
+    cv_correlation = _ranks(y / root, (y - left / np.maximum(1 - seen, 0.05)) / root)
     if doubt:
         noise = float(left @ left) / freedom
-        return Certainty(_LEANING * np.sqrt(noise * np.diag(inverse).clip(0)), foretold)
+        return Uncertainty(_LEANING * np.sqrt(noise * np.diag(inverse).clip(0)), cv_correlation)
     # A kernel's weights say which readings matter and not how exact they are: all are taken to be
     # equally noisy, and what the weights make of that noise goes through the whole fit.
     even = weights / weights.mean()
@@ -119,12 +119,12 @@ def _spread(
         freedom = max(1.0, expected**2 / alike) if alike > 0 else freedom
     # Student's quantile and not the normal one: often few readings are left over to judge by.
     width = float(stdtrit(freedom, (1 + LEVEL) / 2))
-    return Certainty(width * np.sqrt(noise * np.diag(spread).clip(0)), foretold)
+    return Uncertainty(width * np.sqrt(noise * np.diag(spread).clip(0)), cv_correlation)
 
 
-def _ranks(values: Floats, foretold: Floats) -> float:
+def _ranks(values: Floats, cv_correlation: Floats) -> float:
     from scipy.stats import spearmanr
 
-    if values @ values <= _SAME or np.ptp(foretold) == 0:
+    if values @ values <= _SAME or np.ptp(cv_correlation) == 0:
         return float("nan")
-    return float(spearmanr(values, foretold).statistic)
+    return float(spearmanr(values, cv_correlation).statistic)

@@ -112,7 +112,7 @@ def check(e: Explanation, assertion: Assertion) -> Verdict:
         raise InputError(
             f"{_named(assertion)} is all there is to choose from: every feature lies in it."
         )
-    share = float((np.sign(e.weights) * e.scores)[inside].sum())
+    share = float((np.sign(e.weights) * e.normalized_weights)[inside].sum())
     bar = assertion.limit
     bar = min(assertion.factor * fair, (1 + fair) / 2) if bar is None else bar
     said = f"{_named(assertion)} carries {round(share, 2) + 0.0:.0%} of it"  # and never -0%

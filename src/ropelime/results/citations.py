@@ -134,7 +134,7 @@ def cite(e: Explanation) -> Cited:
 
 def moved(e: Explanation, first: int, last: int) -> float:
     """By how much the masked prompt that moved these output tokens most did so, in nats a token."""
-    read = e.passes.logprob[:, first:last]
+    read = e.surrogate_scores.logprob[:, first:last]
     return float(np.abs(read - read[0]).mean(1).max())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropelime.method.attribution import Attribution
-from ropelime.method.scores import Passes
+from ropelime.method.scores import Scores
 
 _SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
 _INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
@@ -24,9 +24,9 @@ class Diagnostics:
         r2: Weighted R² of the fit; NaN where the target does not vary.
         effective_samples: Effective number of readings under the kernel's weights.
         logprob_full: Log-probability of the output with all features, nats per token.
-        logprob_none: The same with none of them.
-        masks_asked: Masks that the sampler was to draw.
-        masks_got: Masks that it drew; one that was read cheaply and exactly counts twice.
+        logprob_empty: The same with none of them.
+        masks_requested: Masks that the sampler was to draw.
+        masks_scored: Masks that it drew; one that was read cheaply and exactly counts twice.
         notes: What was done differently from what was asked, and why.
         warnings: When not to trust it, in plain words.
     """
@@ -34,50 +34,52 @@ class Diagnostics:
     r2: float
     effective_samples: float
     logprob_full: float
-    logprob_none: float
-    masks_asked: int
-    masks_got: int
+    logprob_empty: float
+    masks_requested: int
+    masks_scored: int
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def diagnose(passes: Passes, fitted: Attribution, *, asked: int, notes: tuple[str, ...]) -> Diagnostics:
+def diagnose(
+    scores: Scores, fitted: Attribution, *, requested: int, notes: tuple[str, ...]
+) -> Diagnostics:
     """Look at the readings and the fit.
 
     Args:
-        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        scores: The readings: the unmasked prompt, the prompt with no feature, then the masks.
         fitted: What was made of them.
-        asked: How many masks the sampler was to draw.
+        requested: How many masks the sampler was to draw.
         notes: What was done differently from what was asked.
     """
     return Diagnostics(
         r2=fitted.r2,
         effective_samples=fitted.effective,
-        logprob_full=float(passes.logprob[0].mean()),
-        logprob_none=float(passes.logprob[1].mean()),
-        masks_asked=asked,
-        masks_got=len(passes.masks) - 2,
-        notes=tuple(dict.fromkeys((*notes, *_notes(passes, fitted)))),
-        warnings=tuple(_warnings(passes, fitted)),
+        logprob_full=float(scores.logprob[0].mean()),
+        logprob_empty=float(scores.logprob[1].mean()),
+        masks_requested=requested,
+        masks_scored=len(scores.masks) - 2,
+        notes=tuple(dict.fromkeys((*notes, *_notes(scores, fitted)))),
+        warnings=tuple(_warnings(scores, fitted)),
     )
 
 
-def _notes(passes: Passes, fitted: Attribution) -> tuple[str, ...]:
-    if len(passes.masks) - 1 != passes.masks.shape[1] + 1 or fitted.r2 < _EXACT:
+def _notes(scores: Scores, fitted: Attribution) -> tuple[str, ...]:
+    if len(scores.masks) - 1 != scores.masks.shape[1] + 1 or fitted.r2 < _EXACT:
         return ()
     return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
 
 
-def _warnings(passes: Passes, fitted: Attribution) -> list[str]:
+def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
     found: list[str] = []
-    full, none = float(passes.logprob[0].mean()), float(passes.logprob[1].mean())
-    rows, features = len(passes.masks) - 1, passes.masks.shape[1]
+    full, none = float(scores.logprob[0].mean()), float(scores.logprob[1].mean())
+    rows, features = len(scores.masks) - 1, scores.masks.shape[1]
     if full < _SURPRISED:
         found.append(
             f"The surrogate finds this output very unlikely even with the whole prompt ({full:.1f} "
             "nats per token): it may not follow the reasoning behind it. Try a larger surrogate."
         )
-    moved = float(np.abs(passes.logprob - passes.logprob[0]).mean(1).max())
+    moved = float(np.abs(scores.logprob - scores.logprob[0]).mean(1).max())
     if moved < _INDEPENDENT:
         found.append(
             "The output hardly depends on these features: no masked prompt moved it by more than "

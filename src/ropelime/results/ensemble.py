@@ -41,18 +41,18 @@ def combine(members: Sequence[Explanation]) -> Explanation:
     shares = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
     weights = shares.mean(0)
     size = np.abs(weights)
-    scores = size / size.sum() if size.sum() > 0 else np.full(len(size), 1 / len(size))
+    normalized_weights = size / size.sum() if size.sum() > 0 else np.full(len(size), 1 / len(size))
     agreement = _agreement(shares)
     trusted = [m.trust for m in members if m.trust is not None]
     return replace(
         first,
-        scores=scores,
+        normalized_weights=normalized_weights,
         weights=weights,
         token_weights=_by_token(members, totals),
         intervals=_intervals(members, shares, totals),
         trust=_trust(trusted, agreement, [_name(m) for m in members]) if trusted else None,
         cost=Cost(
-            sum(m.cost.passes for m in members),
+            sum(m.cost.masks for m in members),
             sum(m.cost.tokens for m in members),
             sum(m.cost.seconds or 0.0 for m in members),
         ),

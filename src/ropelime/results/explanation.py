@@ -14,7 +14,7 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.interactions import Interaction
-from ropelime.method.scores import Floats, Ints, Passes
+from ropelime.method.scores import Floats, Ints, Scores
 from ropelime.results.diagnostics import Diagnostics, diagnose
 from ropelime.results.trust import Trust, judge
 from ropelime.text import segmentation as segment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Share:
+class RankedFeature:
     """One feature in a ranking.
 
     Attributes:
@@ -52,12 +52,12 @@ class Cost:
     """What an explanation cost.
 
     Attributes:
-        passes: Masked prompts that were read.
+        masks: Masked prompts that were scored.
         tokens: Tokens that the surrogate ran, shared work counted once.
         seconds: Time it took; not saved, because it belongs to the run and not to the result.
     """
 
-    passes: int
+    masks: int
     tokens: int
     seconds: float | None = field(default=None, compare=False)
 
@@ -70,12 +70,13 @@ class Explanation:
         prompt: What was sent to the model.
         output: The answer that is explained.
         features: The parts of the prompt that were scored.
-        scores: (n,) at least 0, sum 1.
+        normalized_weights: (n,) magnitudes of the weights, at least 0, sum 1.
         weights: (n,) signed, in ``config["unit"]``; positive supports the output.
         token_weights: (n, T) the same fit for each output token.
         output_spans: Where each output token lies in the output.
         span: The part of the output that the scores are for.
-        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        surrogate_scores: What the surrogate scored: the full prompt, the prompt with no feature, then
+            the masks.
         cost: Passes, tokens and seconds.
         diagnostics: How far to trust it.
         config: Every choice that was made.
@@ -91,12 +92,12 @@ class Explanation:
     prompt: Prompt
     output: str
     features: tuple[Feature, ...]
-    scores: Floats
+    normalized_weights: Floats
     weights: Floats
     token_weights: Floats
     output_spans: tuple[Span, ...]
     span: Span
-    passes: Passes
+    surrogate_scores: Scores
     cost: Cost
     diagnostics: Diagnostics
     config: Mapping[str, Any]
@@ -108,19 +109,20 @@ class Explanation:
     also: Explanation | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.scores, self.weights, self.token_weights, self.intervals):
+        for array in (self.normalized_weights, self.weights, self.token_weights, self.intervals):
             if array is not None:
                 array.setflags(write=False)
 
     @property
-    def score_intervals(self) -> Floats | None:
+    def normalized_intervals(self) -> Floats | None:
         """(n, 2) ends of the 90 % interval of each share, the sum of all weights taken as it is."""
         if self.intervals is None:
             return None
         total = float(np.abs(self.weights).sum())
         if total == 0:  # the shares are equal for want of anything else
             return np.tile([0.0, 1.0], (len(self.weights), 1))
-        ends = np.abs(self.intervals) / total
+        with np.errstate(over="ignore"):  # weights of next to nothing
+            ends = np.abs(self.intervals) / total
         low = np.where(np.prod(np.sign(self.intervals), 1) > 0, ends.min(1), 0.0)
         return np.stack([low, np.minimum(ends.max(1), 1.0)], 1)
 
@@ -131,7 +133,7 @@ class Explanation:
         Going down the ranking, a feature takes a new place when the first of the place above lies
         outside its interval.
         """
-        order = np.argsort(-self.scores, kind="stable")
+        order = np.argsort(-self.normalized_weights, kind="stable")
         ranks = np.empty(len(order), dtype=np.int64)
         size = np.abs(self.weights)
         half = np.zeros(len(size)) if self.intervals is None else np.ptp(self.intervals, axis=1) / 2
@@ -156,17 +158,17 @@ class Explanation:
             f"first is {shown!r} with {first.score:.0%}>"
         )
 
-    def top(self, k: int | None = None) -> list[Share]:
+    def top(self, k: int | None = None) -> list[RankedFeature]:
         """The features by score, the largest first; all of them, or the first ``k``."""
         if k is not None and k < 0:
             raise InputError(f"top() takes a number that is not negative, not {k}.")
-        order = np.argsort(-self.scores, kind="stable")[:k]
+        order = np.argsort(-self.normalized_weights, kind="stable")[:k]
         ranks, ends = self.ranks, self.intervals
         return [
-            Share(
+            RankedFeature(
                 int(i),
                 self.features[i].text,
-                float(self.scores[i]),
+                float(self.normalized_weights[i]),
                 float(self.weights[i]),
                 None if ends is None else (float(ends[i, 0]), float(ends[i, 1])),
                 int(ranks[i]),
@@ -195,12 +197,12 @@ class Explanation:
             self.output,
             self.features,
             self.output_spans[first:last],
-            self.passes.columns(first, last),
+            self.surrogate_scores.columns(first, last),
             recipe,
             {**config, "interactions": False},  # those are of the whole answer
             span=(start, end),
             cost=self.cost,
-            asked=self.diagnostics.masks_asked,
+            requested=self.diagnostics.masks_requested,
             notes=self.diagnostics.notes,
         )
         return replace(found, also=also)
@@ -301,13 +303,13 @@ def build(
     output: str,
     features: tuple[Feature, ...],
     output_spans: tuple[Span, ...],
-    passes: Passes,
+    scores: Scores,
     recipe: Recipe,
     config: Mapping[str, Any],
     *,
     span: Span,
     cost: Cost,
-    asked: int,
+    requested: int,
     notes: tuple[str, ...] = (),
     interactions: tuple[Interaction, ...] = (),
 ) -> Explanation:
@@ -318,29 +320,29 @@ def build(
         output: The whole answer.
         features: The features, in the order of the masks.
         output_spans: The output tokens that the readings are of.
-        passes: The readings: the unmasked prompt, the prompt with no feature, then the masks.
+        scores: The full prompt, the prompt with no feature, then the masks.
         recipe: How to fit them.
         config: Every choice that was made.
         span: The part of the output that is explained.
         cost: What the readings cost.
-        asked: How many masks the sampler was to draw.
+        requested: How many masks the sampler was to draw.
         notes: What was done differently from what was asked.
         interactions: Pairs of features that do not simply add up.
     """
-    used = passes.fitted()
+    used = scores.fitted()
     fitted = attribute(used, recipe)
     return Explanation(
         prompt=prompt,
         output=output,
         features=features,
-        scores=fitted.scores,
+        normalized_weights=fitted.normalized_weights,
         weights=fitted.weights,
         token_weights=fitted.token_weights,
         output_spans=output_spans,
         span=span,
-        passes=passes,
+        surrogate_scores=scores,
         cost=cost,
-        diagnostics=diagnose(passes, fitted, asked=asked, notes=notes),
+        diagnostics=diagnose(scores, fitted, requested=requested, notes=notes),
         config=config,
         recipe=recipe,
         intervals=fitted.weights[:, None] + fitted.half[:, None] * np.array([-1.0, 1.0]),

@@ -17,7 +17,7 @@ from ropelime.errors import InputError
 from ropelime.files import replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Asked, Floats, Passes
+from ropelime.method.scores import Floats, QuestionScores, Scores
 from ropelime.results.diagnostics import Diagnostics
 from ropelime.results.explanation import Cost, Explanation
 from ropelime.results.trust import Trust
@@ -25,42 +25,42 @@ from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
 
 FORMAT = "ropelime.explanation"
-VERSION = 1
+VERSION = 2
 
 
 def to_dict(e: Explanation) -> dict[str, Any]:
     """Plain data, the same for the same seed: no times in it."""
-    passes = e.passes
+    scores = e.surrogate_scores
     return {
         "format": FORMAT,
         "version": VERSION,
         "output": e.output,
         "prompt": asdict(e.prompt),
         "features": [asdict(feature) for feature in e.features],
-        "scores": e.scores.tolist(),
+        "normalized_weights": e.normalized_weights.tolist(),
         "weights": e.weights.tolist(),
         "token_weights": _pack(e.token_weights),
         "intervals": None if e.intervals is None else e.intervals.tolist(),
         "trust": None if e.trust is None else asdict(e.trust),
         "output_spans": [list(span) for span in e.output_spans],
         "span": list(e.span),
-        "passes": {
-            "masks": ["".join("01"[int(z)] for z in mask) for mask in passes.masks],
-            "logprob": _pack(passes.logprob),
-            "kl": None if passes.kl is None else _pack(passes.kl),
+        "surrogate_scores": {
+            "masks": ["".join("01"[int(z)] for z in mask) for mask in scores.masks],
+            "logprob": _pack(scores.logprob),
+            "kl": None if scores.kl is None else _pack(scores.kl),
             "distances": [
                 {"space": asdict(space), "values": _pack(values)}
-                for space, values in passes.distances.items()
+                for space, values in scores.distances.items()
             ],
-            "tokens": passes.tokens.tolist(),
-            "exact": "".join("01"[int(e)] for e in passes.exact),
-            "asked": None
-            if passes.asked is None
-            else {"logprob": _pack(passes.asked.logprob), "kl": _pack(passes.asked.kl)},
-            "instead": None if passes.instead is None else _pack(passes.instead),
-            "scored": passes.scored,
+            "tokens": scores.tokens.tolist(),
+            "exact": "".join("01"[int(e)] for e in scores.exact),
+            "question": None
+            if scores.question is None
+            else {"logprob": _pack(scores.question.logprob), "kl": _pack(scores.question.kl)},
+            "alternative": None if scores.alternative is None else _pack(scores.alternative),
+            "tokens_run": scores.tokens_run,
         },
-        "cost": {"passes": e.cost.passes, "tokens": e.cost.tokens},
+        "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
         "diagnostics": _finite(asdict(e.diagnostics)),
         "interactions": [asdict(interaction) for interaction in e.interactions],
         "members": [to_dict(member) for member in e.members],
@@ -145,21 +145,23 @@ def _trust(value: float, text: str) -> Trust:
 
 
 def _read(data: Mapping[str, Any]) -> Explanation:
-    read, diagnostics = data["passes"], data["diagnostics"]
+    read, diagnostics = data["surrogate_scores"], data["diagnostics"]
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
     figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
-    asked = read.get("asked")
-    passes = Passes(
+    question = read.get("question")
+    scores = Scores(
         masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
         logprob=_unpack(read["logprob"]),
         kl=None if read["kl"] is None else _unpack(read["kl"]),
         distances={RopeSpace(**d["space"]): _unpack(d["values"]) for d in read["distances"]},
         tokens=np.array(read["tokens"], dtype=np.int64),
-        scored=int(read["scored"]),
+        tokens_run=int(read["tokens_run"]),
         seconds=0.0,
         exact=np.array([e == "1" for e in read.get("exact", "")], dtype=bool),
-        asked=None if asked is None else Asked(_unpack(asked["logprob"]), _unpack(asked["kl"])),
-        instead=None if (other := read.get("instead")) is None else _unpack(other),
+        question=None
+        if question is None
+        else QuestionScores(_unpack(question["logprob"]), _unpack(question["kl"])),
+        alternative=None if (other := read.get("alternative")) is None else _unpack(other),
     )
     prompt = data["prompt"]
     explanation = Explanation(
@@ -172,13 +174,13 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         ),
         output=data["output"],
         features=tuple(Feature(**feature) for feature in data["features"]),
-        scores=np.array(data["scores"], dtype=float),
+        normalized_weights=np.array(data["normalized_weights"], dtype=float),
         weights=np.array(data["weights"], dtype=float),
         token_weights=_unpack(data["token_weights"]),
         output_spans=tuple((int(a), int(b)) for a, b in data["output_spans"]),
         span=(int(data["span"][0]), int(data["span"][1])),
-        passes=passes,
-        cost=Cost(int(data["cost"]["passes"]), int(data["cost"]["tokens"])),
+        surrogate_scores=scores,
+        cost=Cost(int(data["cost"]["masks"]), int(data["cost"]["tokens"])),
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
         intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
@@ -189,31 +191,31 @@ def _read(data: Mapping[str, Any]) -> Explanation:
     )
     n, tokens = len(explanation.features), len(explanation.output_spans)
     shapes = {
-        "scores": (explanation.scores.shape, (n,)),
+        "normalized_weights": (explanation.normalized_weights.shape, (n,)),
         "weights": (explanation.weights.shape, (n,)),
         "token_weights": (explanation.token_weights.shape, (n, tokens)),
-        "masks": (passes.masks.shape[1:], (n,)),
-        "logprob": (passes.logprob.shape, (len(passes.masks), tokens)),
-        "tokens": (passes.tokens.shape, (len(passes.masks),)),
-        "exact": (passes.exact.shape, (len(passes.masks),)),
+        "masks": (scores.masks.shape[1:], (n,)),
+        "logprob": (scores.logprob.shape, (len(scores.masks), tokens)),
+        "tokens": (scores.tokens.shape, (len(scores.masks),)),
+        "exact": (scores.exact.shape, (len(scores.masks),)),
     }
     if explanation.intervals is not None:
         shapes["intervals"] = (explanation.intervals.shape, (n, 2))
-    if passes.asked is not None:
+    if scores.question is not None:
         for name in ("logprob", "kl"):
-            shape = getattr(passes.asked, name).shape
-            shapes[f"asked {name}"] = (shape, (len(passes.masks), passes.asked.logprob.shape[1]))
-    if passes.instead is not None:
-        shapes["instead"] = (passes.instead.shape[:1], (len(passes.masks),))
+            shape = getattr(scores.question, name).shape
+            shapes[f"question {name}"] = (shape, (len(scores.masks), scores.question.logprob.shape[1]))
+    if scores.alternative is not None:
+        shapes["alternative"] = (scores.alternative.shape[:1], (len(scores.masks),))
     for pair in explanation.interactions:
         if not (0 <= pair.first < n and 0 <= pair.second < n):
             raise ValueError(f"there is no feature {max(pair.first, pair.second)}")
     for member in explanation.members:
         shapes["members"] = (member.weights.shape, (n,))
-    if passes.kl is not None:
-        shapes["kl"] = (passes.kl.shape, passes.logprob.shape)
-    for distance in passes.distances.values():
-        shapes["distances"] = (distance.shape, (len(passes.masks),))
+    if scores.kl is not None:
+        shapes["kl"] = (scores.kl.shape, scores.logprob.shape)
+    for distance in scores.distances.values():
+        shapes["distances"] = (distance.shape, (len(scores.masks),))
     for name, (came, expected) in shapes.items():
         if came != expected:
             raise ValueError(f"{name} has the shape {came}, expected {expected}")
@@ -238,19 +240,21 @@ def _check(e: Explanation) -> None:
     for feature in e.features:
         if not _is_whole(feature.part) or not 0 <= feature.part < max(1, len(e.prompt.parts)):
             raise ValueError(f"there is no part {feature.part!r}")
-    for array in (e.scores, e.weights, e.token_weights, e.intervals):
+    for array in (e.normalized_weights, e.weights, e.token_weights, e.intervals):
         if array is not None and not np.isfinite(array).all():
             raise ValueError("a share is no finite number")
     figures = e.diagnostics
-    numbers = (figures.r2, figures.effective_samples, figures.logprob_full, figures.logprob_none)
+    numbers = (figures.r2, figures.effective_samples, figures.logprob_full, figures.logprob_empty)
     effects = (pair.effect for pair in e.interactions)
-    for number in (*numbers, figures.masks_asked, figures.masks_got, *effects):
+    for number in (*numbers, figures.masks_requested, figures.masks_scored, *effects):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise TypeError(f"{number!r} is no number")
     for name in ("target", "kernel", "regressor", "surrogate"):
         if not isinstance(e.config[name], Mapping):
             raise TypeError(f"{name} is {e.config[name]!r}")
-    json.dumps([e.config, *map(asdict, e.passes.distances)], allow_nan=False)  # or it is no JSON
+    json.dumps(
+        [e.config, *map(asdict, e.surrogate_scores.distances)], allow_nan=False
+    )  # or it is no JSON
 
 
 def _is_whole(number: object) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropelime.method.attribution import Attribution
-from ropelime.method.scores import Passes
+from ropelime.method.scores import Scores
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
 # the logarithm of its share and how much less likely the answer is without it (docs/reading.md).
@@ -34,24 +34,24 @@ class Trust:
     text: str
 
 
-def judge(passes: Passes, fitted: Attribution) -> Trust:
+def judge(scores: Scores, fitted: Attribution) -> Trust:
     """Judge an explanation by what is known without labels.
 
     Args:
-        passes: The readings that were fitted, the unmasked prompt first.
+        scores: The readings that were fitted, the unmasked prompt first.
         fitted: What was made of them.
     """
-    n = passes.masks.shape[1]
-    never = int(passes.masks.all(0).sum())
+    n = scores.masks.shape[1]
+    never = int(scores.masks.all(0).sum())
     if never:
         text = f"{never} of {n} parts were never removed: the ranking is a guess about them."
         return Trust(_BLIND, text)
-    said = passes.said
-    if np.abs(said - said[0]).max() < _STILL or not fitted.weights.any():
+    output_logprob = scores.output_logprob
+    if np.abs(output_logprob - output_logprob[0]).max() < _STILL or not fitted.weights.any():
         return Trust(_BLIND, "Nothing that was removed moved the answer: the ranking means nothing.")
-    singles = bool((passes.masks.sum(1) >= n - 1).all())
-    value = estimate(indicators(passes, fitted), singles=singles)
-    against = float(fitted.weights[int(np.argmax(fitted.scores))]) < 0
+    singles = bool((scores.masks.sum(1) >= n - 1).all())
+    value = estimate(indicators(scores, fitted), singles=singles)
+    against = float(fitted.weights[int(np.argmax(fitted.normalized_weights))]) < 0
     first = f"the first part {'speaks against' if against else 'is evidence for'} the answer"
     whole = "the weights foretell what removing parts does"
     return Trust(value, _words(value, first if singles else whole))
@@ -66,15 +66,15 @@ def estimate(known: Mapping[str, float], *, singles: bool) -> float:
     """
     if singles:
         return 1 / (1 + math.exp(-(_FIRST + _SHARE * known["share"] + _DROP * known["drop"])))
-    value = _BASE + _LOG_SHARE * known["share"] + _FORETOLD * known["foretold"]
+    value = _BASE + _LOG_SHARE * known["share"] + _FORETOLD * known["cv_correlation"]
     return min(1.0, max(0.0, value))
 
 
-def indicators(passes: Passes, fitted: Attribution) -> dict[str, float]:
+def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:
     """What tells good explanations from bad ones without labels.
 
     Args:
-        passes: The readings that were fitted, the unmasked prompt first.
+        scores: The readings that were fitted, the unmasked prompt first.
         fitted: What was made of them.
 
     Returns:
@@ -85,27 +85,31 @@ def indicators(passes: Passes, fitted: Attribution) -> dict[str, float]:
         largest weight. ``agreement``: rank correlation of exact and cheap readings of the same masks; 0
         where there are none.
     """
-    top = int(np.argmax(fitted.scores))
-    without = ~passes.masks[:, top]
-    lost = (passes.said[0] - passes.said[without]) * (-1 if fitted.weights[top] < 0 else 1)
+    top = int(np.argmax(fitted.normalized_weights))
+    without = ~scores.masks[:, top]
+    lost = (scores.output_logprob[0] - scores.output_logprob[without]) * (
+        -1 if fitted.weights[top] < 0 else 1
+    )
     largest = float(np.abs(fitted.weights).max())
     return {
-        "share": math.log(max(float(fitted.scores[top]), 1e-9)),
+        "share": math.log(max(float(fitted.normalized_weights[top]), 1e-9)),
         "drop": float(np.tanh(lost.mean())) if without.any() else 0.0,
-        "foretold": 0.0 if math.isnan(fitted.foretold) else fitted.foretold,
-        "surprise": float(passes.logprob[0].mean()),
+        "cv_correlation": 0.0 if math.isnan(fitted.cv_correlation) else fitted.cv_correlation,
+        "surprise": float(scores.logprob[0].mean()),
         "width": float(fitted.half.mean()) / largest if largest > 0 else 1.0,
-        "agreement": _agreement(passes),
+        "agreement": _agreement(scores),
     }
 
 
-def _agreement(passes: Passes) -> float:
+def _agreement(scores: Scores) -> float:
     """Rank correlation of the answer's log-probability, read both ways."""
-    said = passes.logprob.sum(1)
-    exact = {m.tobytes(): v for m, v, e in zip(passes.masks, said, passes.exact, strict=True) if e}
+    output_logprob = scores.logprob.sum(1)
+    exact = {
+        m.tobytes(): v for m, v, e in zip(scores.masks, output_logprob, scores.exact, strict=True) if e
+    }
     both = [
         (v, exact[m.tobytes()])
-        for m, v, e in zip(passes.masks, said, passes.exact, strict=True)
+        for m, v, e in zip(scores.masks, output_logprob, scores.exact, strict=True)
         if not e and m.tobytes() in exact
     ]
     if len(both) < 3 or np.ptp(both, axis=0).min() == 0:

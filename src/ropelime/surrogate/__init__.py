@@ -17,9 +17,9 @@ from ropelime.errors import InputError, first_line
 from ropelime.surrogate import loading as models
 from ropelime.surrogate import threads
 from ropelime.surrogate.base import (
+    Ablation,
     FunctionSurrogate,
     Job,
-    Removal,
     Scorer,
     Surrogate,
     check_only_output,
@@ -28,9 +28,9 @@ from ropelime.surrogate.base import (
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 __all__ = [
+    "Ablation",
     "FunctionSurrogate",
     "Job",
-    "Removal",
     "Scorer",
     "ServerSurrogate",
     "Surrogate",

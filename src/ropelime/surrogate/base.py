@@ -12,7 +12,7 @@ import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.method.scores import Ints, Masks, Scores
 from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, Span
 
@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]  # tokens done, tokens in all
 
 
 @dataclass(frozen=True)
-class Removal:
+class Ablation:
     """What happens where a feature is removed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Removal:
         return f"{self.how}:{self.text}" if self.how == "placeholder" else self.how
 
     @classmethod
-    def of(cls, spec: object) -> Removal:
+    def of(cls, spec: object) -> Ablation:
         """Read ``"delete"``, ``"in-place"``, ``"placeholder"`` or ``"placeholder:TEXT"``."""
         if isinstance(spec, cls):
             return spec
@@ -60,11 +60,11 @@ class Scorer(Protocol):
     has_question: bool  # whether pinned text stands between the last feature and the output
 
     @property
-    def looks_back(self) -> bool:
+    def supports_cached(self) -> bool:
         """Whether there are cheap readings of this prompt."""
         ...
 
-    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that reading each mask would take."""
         ...
 
@@ -74,10 +74,10 @@ class Scorer(Protocol):
         *,
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
-        cheap: bool = False,
-        asked: bool = False,
+        cached: bool = False,
+        question: bool = False,
         progress: Progress | None = None,
-    ) -> Passes:
+    ) -> Scores:
         """Read the output under each mask; the first mask must be the unmasked prompt."""
         ...
 
@@ -91,7 +91,7 @@ class Job:
         masks: (N, n), the first of them the unmasked prompt.
         kl: Whether divergences are wanted.
         spaces: The rotary spaces that distances are wanted in.
-        cheap: Whether readings are cheap.
+        cached: Whether readings are cheap.
         asked: Whether to read the question too.
         beside: Whether it is the prompt of the job before it with another output: what both share is
             that one's cost.
@@ -101,12 +101,12 @@ class Job:
     masks: Masks
     kl: bool = False
     spaces: tuple[RopeSpace, ...] = ()
-    cheap: bool = False
-    asked: bool = False
+    cached: bool = False
+    question: bool = False
     beside: bool = False
 
 
-def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Passes]:
+def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Scores]:
     """Read several jobs: in one go where they are for one model that can, else one by one."""
     together = getattr(jobs[0].scorer, "together", None)
     if together and all(getattr(job.scorer, "together", None) == together for job in jobs):
@@ -116,8 +116,8 @@ def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[
             job.masks,
             kl=job.kl,
             spaces=job.spaces,
-            cheap=job.cheap,
-            asked=job.asked,
+            cached=job.cached,
+            question=job.question,
             progress=progress,
         )
         for job in jobs
@@ -134,7 +134,7 @@ class Surrogate(Protocol):
         ...
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
     ) -> Scorer:
         """Cut the prompt into features and make it ready for scoring."""
         ...
@@ -144,14 +144,14 @@ class Surrogate(Protocol):
         ...
 
 
-def check_only_output(*, kl: bool, spaces: bool, cheap: bool, asked: bool = False) -> None:
+def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = False) -> None:
     """Refuse what a surrogate cannot read that gives the log-probability of the output and no more.
 
     Such a surrogate says so by ``only_output = True``, and is then refused before it is prepared.
     """
-    if cheap:
+    if cached:
         raise ModelError("This surrogate has no cheap readings. Use readings='exact' with it.")
-    if kl or spaces or asked:
+    if kl or spaces or question:
         raise ModelError(
             "This surrogate gives the log-probability of the output and nothing else. Use "
             "preset='faithful' with it, or target='nll' or 'logit' and kernel='uniform', 'hamming' "
@@ -174,7 +174,7 @@ class FunctionSurrogate:
     name: str = "function"
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
     ) -> FunctionScorer:
         """Cut the prompt; the function sees masks only, and removes features as it likes."""
         return FunctionScorer(self.function, split(prompt, features), output)
@@ -188,7 +188,7 @@ class FunctionScorer:
     """Scores masks by calling a function."""
 
     has_question = False
-    looks_back = False
+    supports_cached = False
 
     def __init__(
         self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
@@ -205,7 +205,7 @@ class FunctionScorer:
         cuts = np.linspace(0, len(output), tokens + 1).round().astype(int).tolist()
         self.output_spans = tuple(pairwise(cuts))
 
-    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """A token for each kept feature and each of the output."""
         return np.asarray(masks.sum(1) + len(self.output_spans))
 
@@ -227,14 +227,14 @@ class FunctionScorer:
         *,
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
-        cheap: bool = False,
-        asked: bool = False,
+        cached: bool = False,
+        question: bool = False,
         progress: Progress | None = None,
-    ) -> Passes:
+    ) -> Scores:
         """Call the function on all masks at once."""
-        check_only_output(kl=kl, spaces=bool(spaces), cheap=cheap, asked=asked)
+        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
         start = time.perf_counter()
         logprob = self._read(masks)
         tokens = self.cost(masks)
         seconds = time.perf_counter() - start
-        return Passes(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)
+        return Scores(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)

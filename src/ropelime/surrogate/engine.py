@@ -48,7 +48,7 @@ class Piece:
     """What one run of the model showed.
 
     Attributes:
-        readings: (K, 2) the mask and the token that each of the logits is for, counted from the end.
+        scoring: (K, 2) the mask and the token that each of the logits is for, counted from the end.
         logits: (K, V).
         whole: The rows that are complete now and did not look back at another.
         looking: Those that did.
@@ -56,7 +56,7 @@ class Piece:
         hidden: The same for the hidden states that go into a layer, (tokens, H).
     """
 
-    readings: Ints
+    scoring: Ints
     logits: torch.Tensor
     whole: list[Row]
     looking: list[Row]
@@ -94,7 +94,7 @@ class Engine:
         chunk = getattr(config, "attention_chunk_size", None)  # a mask that attention is not told about
         return self._packs and longest <= long_from(self._model) and not (chunk and longest > chunk)
 
-    def looks_back(self, length: int) -> bool:
+    def supports_cached(self, length: int) -> bool:
         """Whether rows can look back at a prompt of this length that was run before them.
 
         Not where some layer looks back less far than that, in a window or a chunk, not where long
@@ -216,7 +216,7 @@ class Engine:
         places = np.concatenate([np.zeros(0, dtype=np.int64), *chunk.pools])
         index = torch.as_tensor(places)
         return Piece(
-            chunk.readings,
+            chunk.scoring,
             logits,
             [row for row in chunk.finished if row.whole],
             [row for row in chunk.finished if not row.whole],
@@ -258,10 +258,10 @@ class Engine:
                     **arguments,
                 ).logits[0]
             whole = row.whole
-            readings = np.stack([np.full(row.outputs, row.index), np.arange(-row.outputs, 0)], 1)
+            scoring = np.stack([np.full(row.outputs, row.index), np.arange(-row.outputs, 0)], 1)
             captured = {layer: _keys(cache, layer, self._name) for layer in keys} if whole else {}
             inputs = {layer: state[0] for layer, state in states.items()} if whole else {}
-            take(Piece(readings, logits, [row] * whole, [row] * (not whole), captured, inputs))
+            take(Piece(scoring, logits, [row] * whole, [row] * (not whole), captured, inputs))
             if whole:
                 path = cache
             done += row.length

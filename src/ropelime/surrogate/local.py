@@ -13,10 +13,10 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.method.scores import Ints, Masks, Scores
 from ropelime.surrogate import loading as models
 from ropelime.surrogate import rotary
-from ropelime.surrogate.base import Job, Progress, Removal
+from ropelime.surrogate.base import Ablation, Job, Progress
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.engine import Engine, input_device
 from ropelime.surrogate.logprobs import Readings, Taker, distinct
@@ -99,16 +99,16 @@ class LocalSurrogate:
         features: str | Sequence[Span],
         output: str,
         *,
-        removal: Removal = Removal(),  # noqa: B008 - it is frozen
+        ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
     ) -> LocalScorer:
         """Tokenise the prompt once and assign every token to its feature."""
         window = Window(self.name, self.window)
-        layout = Layout.of(self.encoder, prompt, features, output, removal=removal, window=window)
+        layout = Layout.of(self.encoder, prompt, features, output, ablation=ablation, window=window)
         return LocalScorer(self, layout)
 
     def score_all(
         self, jobs: Sequence[Job], *, progress: Progress | None = None, batch_tokens: int | None = None
-    ) -> list[Passes]:
+    ) -> list[Scores]:
         """Read several jobs, their rows packed together.
 
         Args:
@@ -117,23 +117,23 @@ class LocalSurrogate:
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
         start = time.perf_counter()
-        readings = [Readings(self, job) for job in jobs]
-        rows = Several([r.rows for r in readings], [job.beside for job in jobs])
-        taker = Taker(readings, rows.numbers)
+        scoring = [Readings(self, job) for job in jobs]
+        rows = Several([r.rows for r in scoring], [job.beside for job in jobs])
+        taker = Taker(scoring, rows.numbers)
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
                 rows,
                 taker.take,
-                keys=set().union(*(r.layers("key") for r in readings)),
-                hidden=set().union(*(r.layers("hidden") for r in readings)),
+                keys=set().union(*(r.layers("key") for r in scoring)),
+                hidden=set().union(*(r.layers("hidden") for r in scoring)),
                 tokens=batch_tokens,
                 progress=progress,
             )
         scored = rows.alone(run)
         seconds = (time.perf_counter() - start) * scored / scored.sum()
         return [
-            r.passes(int(tokens), float(took), note)
-            for r, tokens, took in zip(readings, scored, seconds, strict=True)
+            r.scores(int(tokens), float(took), note)
+            for r, tokens, took in zip(scoring, scored, seconds, strict=True)
         ]
 
     def rotation(self, layer: int | float) -> rotary.Rotation:
@@ -180,24 +180,24 @@ class LocalScorer:
         *,
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
-        cheap: bool = False,
-        asked: bool = False,
+        cached: bool = False,
+        question: bool = False,
         progress: Progress | None = None,
         batch_tokens: int | None = None,
-    ) -> Passes:
+    ) -> Scores:
         """Read the output under each mask.
 
         Args:
             masks: (N, n) masks, the first of them all ones.
             kl: Whether divergences are wanted.
             spaces: The rotary spaces that distances are wanted in.
-            cheap: Run the prompt once, and for each mask only what follows the last feature, with the
+            cached: Run the prompt once, and for each mask only what follows the last feature, with the
                 removed features hidden from it. Kept features have then seen the removed ones.
-            asked: Read what stands between the last feature and the output too.
+            question: Read what stands between the last feature and the output too.
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
-        job = Job(self, masks, kl, tuple(spaces), cheap, asked)
+        job = Job(self, masks, kl, tuple(spaces), cached, question)
         return self._surrogate.score_all([job], progress=progress, batch_tokens=batch_tokens)[0]
 
     @property
@@ -205,39 +205,41 @@ class LocalScorer:
         """Reads this prompt and others of the same model in one go."""
         return self._surrogate.score_all
 
-    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that reading each mask would take."""
         kept, inverse = distinct(masks)
-        return np.asarray(Rows(self.sequences, kept, cheap=cheap).costs()[0][inverse])
+        return np.asarray(Rows(self.sequences, kept, cached=cached).costs()[0][inverse])
 
-    def count(self, masks: Masks, *, cheap: bool = False) -> int:
+    def count(self, masks: Masks, *, cached: bool = False) -> int:
         """Tokens that reading these masks would run, the first of them all ones, shared work once."""
-        return self._packer(masks, cheap=cheap).tokens
+        return self._packer(masks, cached=cached).tokens
 
-    def pairs(self, masks: Masks, *, cheap: bool = False) -> int:
+    def pairs(self, masks: Masks, *, cached: bool = False) -> int:
         """Pairs of a token and a key that it looks at, in all that reading these masks would run."""
-        return self._packer(masks, cheap=cheap).pairs
+        return self._packer(masks, cached=cached).pairs
 
-    def _packer(self, masks: Masks, *, cheap: bool) -> Packer:
+    def _packer(self, masks: Masks, *, cached: bool) -> Packer:
         kept, _ = distinct(masks)
-        return Packer(Rows(self.sequences, kept, cheap=cheap))
+        return Packer(Rows(self.sequences, kept, cached=cached))
 
-    def rows(self, masks: Masks, *, cheap: bool, asked: bool) -> Rows:
+    def rows(self, masks: Masks, *, cached: bool, question: bool) -> Rows:
         """The rows of distinct masks, which the model can read."""
-        rows = Rows(self.sequences, masks, cheap=cheap, asked=self.sequences.asked if asked else 0)
-        self._check(rows, cheap=cheap)
+        rows = Rows(
+            self.sequences, masks, cached=cached, question=self.sequences.question if question else 0
+        )
+        self._check(rows, cached=cached)
         return rows
 
     @property
-    def looks_back(self) -> bool:
+    def supports_cached(self) -> bool:
         """Whether there are cheap readings of this prompt."""
         length = len(self.sequences.ids) + len(self.sequences.output_ids)
-        return self._surrogate.engine.looks_back(length)
+        return self._surrogate.engine.supports_cached(length)
 
-    def _check(self, rows: Rows, *, cheap: bool) -> None:
+    def _check(self, rows: Rows, *, cached: bool) -> None:
         surrogate = self._surrogate
         Window(surrogate.name, surrogate.window).check_grown(rows.reach + 1)
-        if cheap and not self.looks_back:
+        if cached and not self.supports_cached:
             raise ModelError(
                 f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
                 "it has no cheap readings of it. Use readings='exact'."

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Asked, Floats, Ints, Masks, Passes
+from ropelime.method.scores import Floats, Ints, Masks, QuestionScores, Scores
 from ropelime.surrogate.base import Job
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.sequences import Row
@@ -27,9 +27,9 @@ _LOGITS_ON_CPU = 1 << 19  # as many as its caches hold
 class Taker:
     """Hands the pieces of a run to the readings that they belong to."""
 
-    def __init__(self, readings: Sequence[Readings], numbers: Ints) -> None:
+    def __init__(self, scoring: Sequence[Readings], numbers: Ints) -> None:
         """Take the readings of each job, and the number of its first mask."""
-        self._readings, self._numbers = readings, numbers
+        self._readings, self._numbers = scoring, numbers
         self._over = 0  # jobs that nothing more will come of
 
     def take(self, piece: Piece) -> None:
@@ -37,7 +37,7 @@ class Taker:
         if len(self._readings) == 1:
             self._readings[0].take(piece)
             return
-        owner = np.searchsorted(self._numbers, piece.readings[:, 0], "right") - 1
+        owner = np.searchsorted(self._numbers, piece.scoring[:, 0], "right") - 1
         rows = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.whole]
         tokens = np.repeat(rows, [row.length for row in piece.whole]) if rows else np.zeros(0, int)
         looked = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.looking]
@@ -51,7 +51,7 @@ class Taker:
             kept = torch.as_tensor(np.flatnonzero(tokens == job))
             self._readings[job].take(
                 Piece(
-                    piece.readings[mine] - np.array([base, 0]),
+                    piece.scoring[mine] - np.array([base, 0]),
                     piece.logits[torch.as_tensor(mine, device=piece.logits.device)],
                     _own(piece.whole, rows, job, base),
                     _own(piece.looking, looked, job, base),
@@ -77,9 +77,9 @@ class Readings:
         sequences = scorer.sequences
         self._job = job
         self._masks, self._inverse = distinct(job.masks)
-        self.rows = scorer.rows(self._masks, cheap=job.cheap, asked=job.asked)
-        self._questions = questions = sequences.asked if job.asked else 0
-        self._want_kl = kl = job.kl or job.asked
+        self.rows = scorer.rows(self._masks, cached=job.cached, question=job.question)
+        self._questions = questions = sequences.question if job.question else 0
+        self._want_kl = kl = job.kl or job.question
         read = np.concatenate([sequences.ids[len(sequences.ids) - questions :], sequences.output_ids])
         self.logprob: Floats = np.full((len(self._masks), len(read)), np.nan)
         self.kl: Floats = np.full((len(self._masks), len(read)), np.nan if kl else 0.0)
@@ -92,13 +92,13 @@ class Readings:
         self._read = torch.as_tensor(read)  # the tokens of the question and of the output
         self._logp0: torch.Tensor | None = None  # (Q + T, V) log-probabilities, the prompt unmasked
 
-    def passes(self, scored: int, seconds: float, note: str) -> Passes:
+    def scores(self, scored: int, seconds: float, note: str) -> Scores:
         """All that was read."""
         self._check()
         tokens, exact = self.rows.costs()
         job, inverse = self._job, self._inverse
         before, said = slice(self._questions), slice(self._questions, None)
-        return Passes(
+        return Scores(
             job.masks,
             self.logprob[inverse, said],
             self.kl[inverse, said] if job.kl else None,
@@ -108,7 +108,9 @@ class Readings:
             seconds,
             note,
             exact[inverse],
-            Asked(self.logprob[inverse, before], self.kl[inverse, before]) if self._questions else None,
+            QuestionScores(self.logprob[inverse, before], self.kl[inverse, before])
+            if self._questions
+            else None,
         )
 
     def layers(self, space: str) -> set[int]:
@@ -117,7 +119,7 @@ class Readings:
 
     def take(self, piece: Piece) -> None:
         """Write down what a piece shows."""
-        self._probabilities(piece.readings, piece.logits)
+        self._probabilities(piece.scoring, piece.logits)
         for space in self.spaces:
             if piece.whole:
                 space.measure(piece.whole, *self._planes(piece, space))
@@ -135,15 +137,15 @@ class Readings:
         positions = np.concatenate([row.positions for row in piece.whole])
         return hidden_planes(piece.hidden[layer], space.rotation, positions)
 
-    def _probabilities(self, readings: Ints, logits: torch.Tensor) -> None:
+    def _probabilities(self, scoring: Ints, logits: torch.Tensor) -> None:
         """Log-probabilities of the output, and divergences from the unmasked prompt."""
         # The unmasked prompt by itself and first, and never much of the vocabulary in float32 at once.
-        full = int((readings[:, 0] == 0).sum())
+        full = int((scoring[:, 0] == 0).sum())
         most = _LOGITS_ON_CPU if logits.device.type == "cpu" else _LOGITS_IN_FLOAT
         step = max(1, most // logits.shape[-1])
-        starts = [*range(0, full, step), *range(full, len(readings), step)]
-        for start, stop in pairwise([*starts, len(readings)]):
-            which, token = readings[start:stop].T
+        starts = [*range(0, full, step), *range(full, len(scoring), step)]
+        for start, stop in pairwise([*starts, len(scoring)]):
+            which, token = scoring[start:stop].T
             values = logits[start:stop].float()
             values -= values.logsumexp(-1, keepdim=True)
             at = torch.as_tensor(token, device=values.device)

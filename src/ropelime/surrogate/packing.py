@@ -71,7 +71,7 @@ class Chunk:
         source: (m,) tokens of the chunk to be put on the stack,
         target: (m,) and their places there.
         outputs: (K,) tokens that predict the output,
-        readings: (K, 2) and the mask and the token that each is for, counted from the end: -1 is the
+        scoring: (K, 2) and the mask and the token that each is for, counted from the end: -1 is the
             last one of the output.
         finished: The rows that end here,
         pools: and where in the pool the tokens are of each of them that is whole.
@@ -85,7 +85,7 @@ class Chunk:
     source: Ints
     target: Ints
     outputs: Ints
-    readings: Ints
+    scoring: Ints
     finished: tuple[Row, ...]
     pools: tuple[Ints, ...]
     groups: tuple[Group, ...] = ()
@@ -158,7 +158,7 @@ class Packer:
         positions: list[Ints] = []
         segments: list[Segment] = []
         picked: list[Ints] = []
-        readings: list[Ints] = []
+        scoring: list[Ints] = []
         finished: list[Row] = []
         pools: list[Ints] = []
         height = place.stacked
@@ -203,7 +203,7 @@ class Packer:
             ids.append(row.ids[begin:end])
             positions.append(row.positions[begin:end])
             picked.append(at + wanted - begin)
-            readings.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
+            scoring.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
             at = stop
             predicted += len(wanted)
             if end < row.length:
@@ -223,7 +223,7 @@ class Packer:
             where[target] - height,
             target,
             np.concatenate(picked),
-            np.concatenate(readings),
+            np.concatenate(scoring),
             tuple(finished),
             tuple(pools),
             groups.found(),

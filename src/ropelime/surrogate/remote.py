@@ -16,9 +16,9 @@ from ropelime.clients.completions import Reader, Reading
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, Ints, Masks, Passes
+from ropelime.method.scores import Floats, Ints, Masks, Scores
 from ropelime.surrogate import loading as models
-from ropelime.surrogate.base import Progress, Removal, check_only_output
+from ropelime.surrogate.base import Ablation, Progress, check_only_output
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.tokens import Layout, Window
 from ropelime.text.prompt import Prompt, Span
@@ -122,10 +122,10 @@ class ServerSurrogate:
         features: str | Sequence[Span],
         output: str,
         *,
-        removal: Removal = Removal(),  # noqa: B008 - it is frozen
+        ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
     ) -> ServerScorer:
         """Tokenise the prompt, and read it once unmasked, to see that the server can be used."""
-        if removal.how == "in-place":
+        if ablation.how == "in-place":
             raise InputError(
                 "A server numbers the tokens of a prompt itself, so removal='in-place' cannot be had "
                 "from it. Use 'delete' or 'placeholder:TEXT'."
@@ -135,7 +135,7 @@ class ServerSurrogate:
             # One token less than it can hold: a server must always say one itself.
             self._window = Window(self._reader.model, None if tokens is None else tokens - 1)
         layout = Layout.of(
-            self._encoder, prompt, features, output, removal=removal, window=self._window
+            self._encoder, prompt, features, output, ablation=ablation, window=self._window
         )
         scorer = ServerScorer(self._reader, layout, self._window)
         ids, reading = scorer.probe()
@@ -160,7 +160,7 @@ class ServerSurrogate:
 class ServerScorer:
     """One prompt and one output, ready to be read under any masks."""
 
-    looks_back = False
+    supports_cached = False
 
     def __init__(self, reader: Reader, layout: Layout, window: Window) -> None:
         """Made by :meth:`ServerSurrogate.prepare`."""
@@ -185,12 +185,12 @@ class ServerScorer:
         *,
         kl: bool,
         spaces: Sequence[RopeSpace] = (),
-        cheap: bool = False,
-        asked: bool = False,
+        cached: bool = False,
+        question: bool = False,
         progress: Progress | None = None,
-    ) -> Passes:
+    ) -> Scores:
         """Read the output under each mask; the same tokens are never sent twice."""
-        check_only_output(kl=kl, spaces=bool(spaces), cheap=cheap, asked=asked)
+        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
         if not masks[0].all():
             raise InputError("The first mask must be the unmasked prompt.")
         start = time.perf_counter()
@@ -200,9 +200,9 @@ class ServerScorer:
         self._read([row for row in dict.fromkeys(rows) if row not in self._known], progress)
         logprob = np.stack([self._known[row] for row in rows])
         scored, self._scored = self._scored, 0
-        return Passes(masks, logprob, None, {}, tokens, scored, time.perf_counter() - start)
+        return Scores(masks, logprob, None, {}, tokens, scored, time.perf_counter() - start)
 
-    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that reading each mask would take."""
         return np.array([len(self._ids(mask)) for mask in masks])
 

@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from ropelime.method.scores import Ints, Masks
-from ropelime.surrogate.base import Removal
+from ropelime.surrogate.base import Ablation
 
 _FEW = 8  # so many times fewer than all features are few
 
@@ -60,21 +60,21 @@ class Sequences:
     ids: Ints  # (L,) the prompt
     owner: Ints  # (L,)
     output_ids: Ints  # (T,)
-    removal: Removal
+    ablation: Ablation
     placeholder: Ints  # (p,)
     beginning: Ints  # (1,) what is read where nothing is left of the prompt
 
     def row(self, index: int, mask: Masks) -> Row:
         """The row of one mask."""
-        if self.removal.how == "placeholder" and not (kept := self._kept(mask)).all():
+        if self.ablation.how == "placeholder" and not (kept := self._kept(mask)).all():
             ids, owner, positions = self._replaced(kept)
         else:
             places = self._left(mask)
             ids, owner = self.ids[places], self.owner[places]
-            positions = places if self.removal.how == "in-place" else np.arange(len(places))
+            positions = places if self.ablation.how == "in-place" else np.arange(len(places))
         if not len(ids):  # something must predict the first token of the output
             ids, owner, positions = self.beginning, np.array([-1]), np.array([0])
-        after = len(self.ids) if self.removal.how == "in-place" else len(ids)
+        after = len(self.ids) if self.ablation.how == "in-place" else len(ids)
         return self._with_output(index, ids, positions, owner, after)
 
     @cached_property
@@ -107,7 +107,7 @@ class Sequences:
         """(N,) tokens of every mask's row with the whole output, without making the rows."""
         tokens = np.bincount(self.owner + 1, minlength=masks.shape[1] + 1)
         left = tokens[0] + masks @ tokens[1:]
-        if self.removal.how == "placeholder":
+        if self.ablation.how == "placeholder":
             left += len(self.placeholder) * (~masks @ (tokens[1:] > 0).astype(np.int64))
         return np.asarray(np.maximum(left, 1) + len(self.output_ids))
 
@@ -129,7 +129,7 @@ class Sequences:
         return Row(0, self.ids, np.arange(len(self.ids)), self.owner, 0)
 
     @property
-    def asked(self) -> int:
+    def question(self) -> int:
         """How many tokens behind the first one of the tail there are to be read."""
         return len(self.ids) - self.tail - 1
 
@@ -181,23 +181,23 @@ _PROMPT = -1  # stands for the full prompt by itself among the numbers of masks
 class Rows(SequenceOf[Row]):
     """The rows of many masks, each made when it is asked for."""
 
-    def __init__(self, sequences: Sequences, masks: Masks, *, cheap: bool, asked: int = 0) -> None:
+    def __init__(self, sequences: Sequences, masks: Masks, *, cached: bool, question: int = 0) -> None:
         """Put them into an order in which neighbours begin alike.
 
         Args:
             sequences: The tokens.
             masks: (N, n) distinct masks, the first of them all ones.
-            cheap: Whether rows look back at the full prompt where they can. It is then run by itself,
+            cached: Whether rows look back at the full prompt where they can. It is then run by itself,
                 and its reading looks back at it as well: all such readings round alike.
-            asked: How many tokens before the output are read too, where a mask leaves them alone.
+            question: How many tokens before the output are read too, where a mask leaves them alone.
         """
-        self._sequences, self._masks, self._asked = sequences, masks, asked
+        self._sequences, self._masks, self._question = sequences, masks, question
         clear = sequences.can_look_back(masks)
-        self._clear = clear if asked else np.zeros(len(masks), dtype=bool)
-        self._cheap = clear if cheap else np.zeros(len(masks), dtype=bool)
+        self._clear = clear if question else np.zeros(len(masks), dtype=bool)
+        self._cheap = clear if cached else np.zeros(len(masks), dtype=bool)
         # What looks back, then the rest with kept features first; the full mask before all others.
         order = np.lexsort((*_words(~masks)[::-1], ~self._cheap, np.arange(len(masks)) > 0))
-        self._order = np.concatenate([[_PROMPT], order]) if cheap else order
+        self._order = np.concatenate([[_PROMPT], order]) if cached else order
 
     def __len__(self) -> int:
         return len(self._order)
@@ -221,24 +221,24 @@ class Rows(SequenceOf[Row]):
             return self._sequences.prompt()
         make = self._sequences.cheap_row if self._cheap[index] else self._sequences.row
         row = make(index, self._masks[index])
-        return replace(row, outputs=row.outputs + self._asked) if self._clear[index] else row
+        return replace(row, outputs=row.outputs + self._question) if self._clear[index] else row
 
     @property
     def reach(self) -> int:
         """The position behind the last token of the row that reaches farthest."""
         sequences = self._sequences
-        stays = self._cheap.any() or sequences.removal.how == "in-place"
+        stays = self._cheap.any() or sequences.ablation.how == "in-place"
         whole = len(sequences.ids) + len(sequences.output_ids) if stays else 0
         return max(whole, int(self._lengths[~self._cheap].max(initial=0))) - 1
 
     def costs(self) -> tuple[Ints, Masks]:
         """(N,) tokens of every mask with the whole output, and (N,) whether it is read exactly."""
-        sequences, cheap = self._sequences, self._cheap
+        sequences, cached = self._sequences, self._cheap
         length, outputs = len(sequences.ids), len(sequences.output_ids)
-        tokens = np.where(cheap, length - sequences.tail + outputs, self._lengths)
-        exact = ~cheap
+        tokens = np.where(cached, length - sequences.tail + outputs, self._lengths)
+        exact = ~cached
         if self._masks[0].all():
-            tokens[0] += length * cheap[0]  # which the others look back at
+            tokens[0] += length * cached[0]  # which the others look back at
             exact[0] = True  # with nothing removed both ways are the same
         return tokens, exact
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.method.scores import Ints
-from ropelime.surrogate.base import Removal
+from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.chat_template import Encoder, owners
 from ropelime.surrogate.sequences import Sequences
 from ropelime.text.features import Feature, enough, split
@@ -71,7 +71,7 @@ class Layout:
         features: str | Sequence[Span],
         output: str,
         *,
-        removal: Removal,
+        ablation: Ablation,
         window: Window,
     ) -> Layout:
         """Tokenise the prompt once and assign every token to its feature."""
@@ -84,8 +84,8 @@ class Layout:
             encoded.ids,
             owner,
             encoded.output_ids,
-            removal,
-            encoder.token_ids(removal.text),
+            ablation,
+            encoder.token_ids(ablation.text),
             encoder.beginning(),
         )
         question = bool(prompt.text[parts[-1].end :].strip())

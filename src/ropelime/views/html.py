@@ -168,10 +168,10 @@ def _features(e: Explanation) -> list[dict[str, Any]]:
     known, place = uncertainty(e), places(e)
     return [
         {
-            "score": _figure(e.scores[i]),
+            "score": _figure(e.normalized_weights[i]),
             "weight": _figure(e.weights[i]),
             "interval": _interval(known.weights, i),
-            "score_interval": _interval(known.scores, i),
+            "score_interval": _interval(known.normalized_weights, i),
             "rank": place[i],
         }
         for i in range(len(e.features))
@@ -215,9 +215,9 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
     return [
         [
             "Likelihood of the answer",
-            f"{_chance(d.logprob_full)} → {_chance(d.logprob_none)}",
+            f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}",
             "What the surrogate gives a token of the answer on average, with the whole prompt and with "
-            f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_none)} nats). The "
+            f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_empty)} nats). The "
             "larger the fall, the more there is to explain.",
         ],
         [
@@ -227,7 +227,7 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
         ],
         [
             "Readings that count",
-            f"{d.effective_samples:.0f} of {len(e.passes.masks) - 1}",
+            f"{d.effective_samples:.0f} of {len(e.surrogate_scores.masks) - 1}",
             "Masked prompts that are far from the real one count less; this is what is left of them.",
         ],
     ]
@@ -236,9 +236,9 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
 def _cost(e: Explanation) -> list[list[str]]:
     d, cost = e.diagnostics, e.cost
     rows = [
-        ["masked prompts read", f"{cost.passes:,}"],
+        ["masked prompts read", f"{cost.masks:,}"],
         ["tokens run", f"{cost.tokens:,}"],
-        ["masks drawn", f"{d.masks_got:,} of {d.masks_asked:,} asked for"],
+        ["masks drawn", f"{d.masks_scored:,} of {d.masks_requested:,} asked for"],
     ]
     if cost.seconds is not None:
         rows.append(["seconds", f"{cost.seconds:.1f}"])

@@ -113,14 +113,14 @@ def _prompt(explanation: Explanation, marked: int) -> Text:
 
 def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
-    intervals, place = uncertainty(explanation).scores, places(explanation)
+    intervals, place = uncertainty(explanation).normalized_weights, places(explanation)
     prompt = explanation.prompt
     for justify in ("left", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
     if prompt.origins:
         table.add_column(overflow="ellipsis", no_wrap=True, style="dim")
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
-    largest = float(explanation.scores.max()) or 1.0
+    largest = float(explanation.normalized_weights.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for share in explanation.top(top):
         sign = "+" if share.weight >= 0 else "-"
@@ -156,9 +156,9 @@ def _summary(explanation: Explanation) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
     return (
-        f"{surrogates(explanation)} read {cost.passes} masked prompts, "
+        f"{surrogates(explanation)} read {cost.masks} masked prompts, "
         f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats a token with the "
-        f"features, {d.logprob_none:.2f} without · R² {d.r2:.2f}"
+        f"features, {d.logprob_empty:.2f} without · R² {d.r2:.2f}"
     )
 
 

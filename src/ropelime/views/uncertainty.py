@@ -20,14 +20,14 @@ class Uncertainty:
     """
 
     weights: Any
-    scores: Any
+    normalized_weights: Any
     trust: Any
 
 
 def uncertainty(e: Explanation) -> Uncertainty:
     """What the explanation knows about its own figures."""
     trust = None if e.trust is None else asdict(e.trust)
-    return Uncertainty(e.intervals, e.score_intervals, trust)
+    return Uncertainty(e.intervals, e.normalized_intervals, trust)
 
 
 def places(e: Explanation) -> list[str]:

@@ -18,7 +18,7 @@ from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.method.rounds import PRESETS
 from ropelime.results.explanation import Explanation
-from ropelime.study import READINGS
+from ropelime.study import SCORING
 from ropelime.text.features import GRANULARITIES
 from ropelime.views import html
 from ropelime.web.jobs import Job, Jobs
@@ -77,7 +77,7 @@ def config(here: Here) -> Config:
         models=list(settings.models),
         features=list(GRANULARITIES),
         presets=list(PRESETS),
-        readings=list(READINGS),
+        scoring=list(SCORING),
         limits=LimitsView(**asdict(settings.limits)),
         example=ExplainRequest(
             context=list(example.CONTEXT), question=example.QUESTION, output=example.ANSWER

@@ -48,7 +48,7 @@ class ExplainRequest(BaseModel):
     features: Granularity = Field(default="sentence", description="How finely to cut the prompt.")
     model: str | None = Field(default=None, description="One of the server's models.")
     preset: Literal["evidence", "faithful", "paper"] = "evidence"
-    readings: Literal["exact", "cheap"] | None = Field(
+    scoring: Literal["exact", "cached"] | None = Field(
         default=None, description="How masked prompts are read; as the preset says if not given."
     )
     budget: int | None = Field(default=None, ge=1, description="How many masked prompts to read.")
@@ -86,7 +86,7 @@ class Summary(BaseModel):
     features: Granularity
     count: int = Field(description="How many features there are.")
     preset: str
-    readings: str
+    scoring: str
     seconds: float = Field(description="How long it took.")
     answer: str = Field(description="The beginning of the answer.")
     prompt: str = Field(description="The question, or the beginning of the prompt.")
@@ -149,6 +149,6 @@ class Config(BaseModel):
     models: list[str] = Field(description="The first is the default.")
     features: list[str]
     presets: list[str]
-    readings: list[str]
+    scoring: list[str]
     limits: LimitsView
     example: ExplainRequest

@@ -11,10 +11,10 @@ from typing import Any
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
-from ropelime.method.scores import Ints, Masks, Passes
+from ropelime.method.scores import Ints, Masks, Scores
 from ropelime.progress import Callback, note
 from ropelime.results.explanation import Explanation
-from ropelime.surrogate import Removal, Scorer, Surrogate, is_served, load_surrogate
+from ropelime.surrogate import Ablation, Scorer, Surrogate, is_served, load_surrogate
 from ropelime.text import prompt as prompts
 from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, Span
@@ -181,11 +181,11 @@ class _Limited:
     job: Job
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, removal: Removal
+        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
     ) -> Scorer:
         self.job.check()
         try:
-            scorer = self.inner.prepare(prompt, features, output, removal=removal)
+            scorer = self.inner.prepare(prompt, features, output, ablation=ablation)
         except InputError as error:  # mostly that it is too long for the model
             raise Refused(prompt.kind, str(error)) from None
         _check_features(scorer.features, self.limits)
@@ -208,13 +208,13 @@ class _LimitedScorer:
     def __init__(self, inner: Scorer, limits: Limits, job: Job) -> None:
         self.features = inner.features
         self.output_spans = inner.output_spans
-        self.looks_back, self.has_question = inner.looks_back, inner.has_question
+        self.supports_cached, self.has_question = inner.supports_cached, inner.has_question
         self._inner, self._limits, self._job = inner, limits, job
 
-    def cost(self, masks: Masks, *, cheap: bool = False) -> Ints:
-        return self._inner.cost(masks, cheap=cheap)
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
+        return self._inner.cost(masks, cached=cached)
 
-    def score(self, masks: Masks, **options: Any) -> Passes:
+    def score(self, masks: Masks, **options: Any) -> Scores:
         asked = len(masks) - 2  # the full and the empty prompt are always read
         if asked > self._limits.budget:
             raise Refused(
@@ -238,7 +238,7 @@ def _summary(
         "features": request.features,
         "count": len(explanation.features),
         "preset": request.preset,
-        "readings": explanation.config["readings"],
+        "scoring": explanation.config["scoring"],
         "seconds": round(seconds, 2),
         "answer": snippet(explanation.output),
         "prompt": snippet(request.question or explanation.prompt.text),

@@ -1,0 +1,84 @@
+"""Explanations that were made before the code was rearranged, made again: they must be equal."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import golden_cases
+import ropelime
+from conftest import byte_level, tiny_model
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.surrogate.local import LocalSurrogate
+
+FILE = Path(__file__).with_name("golden.json.gz")
+CASES = golden_cases.cases()
+RECORDED = ("name", "architecture", "dtype")  # of a surrogate; releases and devices differ
+WORDS = ("text", "notes", "warnings")  # what is said may be said better
+
+
+@cache
+def golden() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
+    return data
+
+
+@cache
+def surrogate(kind: str) -> Any:
+    if kind in ("function", "second"):
+        return FunctionSurrogate(getattr(golden_cases, kind), name=kind)
+    if kind == "smollm2":
+        return ropelime.load_surrogate("smollm2", device="cpu", dtype="float32")
+    model = tiny_model("llama" if kind == "tiny" else "qwen3").model
+    return LocalSurrogate(model, byte_level("chatml"), name=kind)
+
+
+def comparable(value: Any, key: str = "") -> Any:
+    """What must be equal: arrays as arrays, without words, releases and devices."""
+    if isinstance(value, dict):
+        if set(value) == {"shape", "float64"}:
+            return np.frombuffer(base64.b64decode(value["float64"])).reshape(value["shape"])
+        if key == "surrogate":
+            return {name: value.get(name) for name in RECORDED if name in value}
+        return {k: comparable(v, k) for k, v in value.items() if k not in (*WORDS, "ropelime")}
+    if isinstance(value, list):
+        if value and all(isinstance(each, float) for each in value):
+            return np.array(value)
+        one = key.removesuffix("s") if key == "surrogates" else ""
+        return [comparable(each, one) for each in value]
+    return value
+
+
+def check(ours: Any, theirs: Any, path: str = "") -> None:
+    assert type(ours) is type(theirs) or {type(ours), type(theirs)} == {int, float}, path
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys(), path
+        for key, value in theirs.items():
+            check(ours[key], value, f"{path}.{key}")
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs), path
+        for number, value in enumerate(theirs):
+            check(ours[number], value, f"{path}[{number}]")
+    elif isinstance(theirs, (np.ndarray, float)):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3, err_msg=path)
+    else:
+        assert ours == theirs, path
+
+
+def test_every_case_has_its_file() -> None:
+    assert set(golden()) == set(CASES)
+    assert len(CASES) >= 24
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_explanation_is_what_it_was(name: str) -> None:
+    e = golden_cases.make(CASES[name], surrogate, ropelime.explain)
+    made = json.loads(e.to_json())
+    check(comparable(made), comparable(golden()[name]), name)
