@@ -15,7 +15,7 @@ from benchmarks.runner import CHANCE
 from benchmarks.summary import METRICS, Results, Spread
 from benchmarks.targets import LEAVE_ONE_OUT, ROPE_LIME, SPARSE_K
 from ropelime.method.samplers import SPARSE_K_SETTINGS
-from ropelime.method.scores import Floats
+from ropelime.typing import Floats
 from ropelime.views.plots import BLUE, ORANGE, STYLE, matplotlib, new_figure, save
 
 _COLOURS = {"method": (BLUE, "#B5D6EA"), "baseline": (ORANGE, "#F6CDB0")}  # each with a light tint

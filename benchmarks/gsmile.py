@@ -20,7 +20,7 @@ from benchmarks.evaluation import agreement
 from ropelime.errors import InputError, ModelError
 from ropelime.method.regression import WLS
 from ropelime.method.samplers import Bernoulli
-from ropelime.method.scores import Floats, Masks
+from ropelime.typing import Floats, Masks
 
 PERTURBATIONS = 60
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate.engine import input_device
 from ropelime.surrogate.local import LocalScorer
+from ropelime.typing import Floats, Masks
 
 
 class Loop:

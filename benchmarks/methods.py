@@ -13,8 +13,9 @@ from ropelime.method.attribution import Recipe
 from ropelime.method.regression import Fit
 from ropelime.method.rounds import PRESETS, Order, make_plan
 from ropelime.method.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
-from ropelime.method.scores import Floats, Ints, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.method.targets import Logit
+from ropelime.typing import Floats, Ints, Masks
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from benchmarks.methods import Method
 from benchmarks.store import Row, Store
 from ropelime.method.attribution import Attribution, Recipe, attribute
 from ropelime.method.samplers import SparseK, resolve_sampler
-from ropelime.method.scores import Floats, Masks, Scores, join
+from ropelime.method.scores import Scores, join
 from ropelime.results.trust import indicators
 from ropelime.study import SCORING
 from ropelime.surrogate import Ablation, Scorer, Surrogate
 from ropelime.text.prompt import from_text
+from ropelime.typing import Floats, Masks
 
 CHANCE = "chance"
 _EVERY = 3  # of the examples one is read under many masks

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.data import BUCKETS
 from benchmarks.store import Row, read
 from ropelime.errors import InputError
-from ropelime.method.scores import Floats
+from ropelime.typing import Floats
 
 RESAMPLES = 2000
 COVERAGE = 0.90

@@ -19,8 +19,8 @@ from ropelime.batch import local
 from ropelime.batch.run import Summary, run
 from ropelime.batch.store import rows
 from ropelime.batch.work import Settings
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate import FunctionSurrogate, Surrogate
+from ropelime.typing import Floats, Masks
 
 CHOICES = {"preset": "faithful", "features": "word"}
 

@@ -15,12 +15,12 @@ import pytest
 from ropelime import Explanation, InputError, explain, load
 from ropelime.method.interactions import candidates
 from ropelime.method.regression import BayesRidge
-from ropelime.method.scores import Floats, Masks
 from ropelime.results.ensemble import combine
 from ropelime.surrogate import Ablation, FunctionSurrogate, Job, score_all
 from ropelime.surrogate.base import FunctionScorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from ropelime.typing import Floats, Masks
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 Make = Callable[..., LocalSurrogate]

@@ -9,8 +9,8 @@ import pytest
 
 from ropelime import Explanation, InputError, explain
 from ropelime.budget import Budget
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate.base import FunctionScorer, FunctionSurrogate
+from ropelime.typing import Floats, Masks
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 WORDS = " ".join(f"word{i}" for i in range(12))

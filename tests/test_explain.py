@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime import InputError, ModelError, RopeLimeError, explain
-from ropelime.method.scores import Floats, Masks
+from ropelime.typing import Floats, Masks
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 SAMPLERS = [

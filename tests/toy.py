@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ropelime import Explanation, explain
-from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.scores import Scores
+from ropelime.typing import Floats, Masks
 
 PROMPT = "red green blue black white"  # five words
 OUTPUT = "yes it is"  # nine characters, three tokens of three

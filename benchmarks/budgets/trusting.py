@@ -10,8 +10,8 @@ from benchmarks.budgets.names import EVIDENCE, FAITHFUL
 from benchmarks.evaluation.labels import Labels, auroc
 from benchmarks.store import Row
 from benchmarks.summary import Results
-from ropelime.method.scores import Floats
 from ropelime.results.trust import estimate
+from ropelime.typing import Floats
 
 _BINS = 5
 _FOLDS = 10

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ropelime.method.scores import Floats, Masks
+from ropelime.typing import Floats, Masks
 
 HELD_OUT = 64
 _DROPS = (1, 3, 5)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ropelime.errors import InputError
-from ropelime.method.scores import Floats
+from ropelime.typing import Floats
 
 Labels = npt.NDArray[np.bool_]
 

@@ -34,10 +34,10 @@ from benchmarks.store import Row
 from ropelime.explain import explain
 from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.samplers import resolve_sampler
-from ropelime.method.scores import Masks
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.prompt import from_text
+from ropelime.typing import Masks
 
 MASKS = 64
 

@@ -17,8 +17,8 @@ from benchmarks.hardware import Hardware, Measured
 from benchmarks.speed.measure import Absent, Contender, Lengths, quiet, reason
 from benchmarks.speed.names import CAPTUM_LOO, CAPTUM_SHAPLEY, CONTEXTCITE, SHAPIQ
 from benchmarks.store import Row
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.typing import Floats, Masks
 
 INSTALL = "pip install 'ropelime[peers]'"
 BATCHES = (1, 2, 4, 8, 16)

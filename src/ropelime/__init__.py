@@ -3,9 +3,7 @@
 from ropelime._version import __version__
 from ropelime.ask import ask
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.explain import explain
-from ropelime.results.explanation import Explanation
-from ropelime.results.serialization import load
+from ropelime.explain import Explanation, explain, extend, load
 from ropelime.surrogate import load_surrogate
 
 __all__ = [
@@ -16,6 +14,7 @@ __all__ = [
     "__version__",
     "ask",
     "explain",
+    "extend",
     "load",
     "load_surrogate",
 ]

@@ -1,29 +1,33 @@
-"""Ask a closed model once, and explain what it said."""
+"""Call an answering model once, and explain its answer."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, prepare, server
+from ropelime.clients.openai import Answer, Call, OnText, complete, server
+from ropelime.clients.openai import prepare as prepare_call
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
-from ropelime.explain import explain, read_prompt
-from ropelime.progress import note
-from ropelime.results.explanation import Explanation
-from ropelime.study import Choices, check_suits
-from ropelime.surrogate import Ablation, resolve_surrogates
+from ropelime.explain import SCORING_MASKS, Explanation, check, explain_many
+from ropelime.options import OptionKeywords, Options, takes_options
+from ropelime.progress import Option as ProgressOption
+from ropelime.progress import note, reporting
+from ropelime.steps import Task
+from ropelime.surrogate import resolve_surrogates
+from ropelime.surrogate.base import Surrogate
 from ropelime.surrogate.loading import cache_folder
-from ropelime.text import integrations as adapters
+from ropelime.text.integrations import plain_messages, read_prompt
 from ropelime.text.prompt import Prompt
 
-_OURS = ("prompt", "output", "response", "request")  # what ask finds out for explain
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _CUT = {
     "length": "The answer was cut off at the longest that was allowed.",
     "content_filter": "The answer was cut off by the server's filter.",
@@ -31,13 +35,13 @@ _CUT = {
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a closed model said.
+class GivenAnswer:
+    """What the answering model gave.
 
     Attributes:
         text: The answer.
-        record: By whom it was given, how, and at what cost.
-        note: What the reader should know about it; empty where nothing is.
+        record: The model, its settings, and the cost.
+        note: What the reader should know about it; often empty.
     """
 
     text: str
@@ -56,7 +60,7 @@ class Said:
 
 @dataclass(frozen=True)
 class AnsweringModel:
-    """A closed model and how it is asked; see :func:`ask` for what each option means."""
+    """A model behind a server and how it is called; see :func:`ask` for what each option means."""
 
     model: str
     base_url: str | None = None
@@ -72,22 +76,22 @@ class AnsweringModel:
         _check(self.timeout, self.retries, self.price)
 
     def describe(self) -> dict[str, Any]:
-        """Who is asked, and how, as plain data and without a key."""
+        """Model, server and settings as plain data, without a key."""
         sampling = dict(self.sampling or {})
         return {"model": self.model, "base_url": server(self.base_url), "sampling": sampling}
 
-    def call(self, asked: Prompt, messages: Any = None) -> Call:
+    def call(self, prompt: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""
-        sent = adapters.messages(messages) or [{"role": "user", "content": asked.text}]
+        sent = plain_messages(messages) or [{"role": "user", "content": prompt.text}]
         key = key_of(self.api_key)
-        return prepare(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
+        return prepare_call(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
 
-    def known(self, call: Call) -> Said | None:
+    def known(self, call: Call) -> GivenAnswer | None:
         """The answer, if the same was asked before."""
         answer = Cache(_folder()).get(call) if self.cache else None
-        return None if answer is None else self._said(call, answer, cached=True)
+        return None if answer is None else self._given(call, answer, cached=True)
 
-    def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> Said:
+    def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> GivenAnswer:
         """Ask, once, and keep the answer."""
         answer = complete(
             call,
@@ -99,13 +103,14 @@ class AnsweringModel:
         )
         if self.cache:
             _keep(Cache(_folder()), call, answer)
-        return self._said(call, answer, cached=False)
+        return self._given(call, answer, cached=False)
 
-    def _said(self, call: Call, answer: Answer, *, cached: bool) -> Said:
+    def _given(self, call: Call, answer: Answer, *, cached: bool) -> GivenAnswer:
         record = _record(call, answer, self.price, cached=cached)
-        return Said(answer.text, record, _CUT.get(answer.finish_reason, ""))
+        return GivenAnswer(answer.text, record, _CUT.get(answer.finish_reason, ""))
 
 
+@takes_options
 def ask(
     question: str | None = None,
     *,
@@ -122,72 +127,60 @@ def ask(
     stream: bool | None = None,
     on_text: OnText | None = None,
     on_answer: Callable[[dict[str, Any]], None] | None = None,
-    **options: Any,
+    surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
+    progress: ProgressOption = "auto",
+    **options: Unpack[OptionKeywords],
 ) -> Explanation:
-    """Ask a closed model, once, and explain which parts of the prompt carried its answer.
+    """Call a model once, and explain which parts of the prompt its answer depends on.
 
-    It is asked through the official SDK (``pip install 'ropelime[ask]'``), at OpenAI's or any server
-    that speaks the Chat Completions API. By whom it was answered, how, and at what cost is in
-    ``e.config["answer"]``; a key never is.
+    The call goes through the official SDK (``pip install 'ropelime[ask]'``), to OpenAI or any server that
+    speaks the Chat Completions API. The model, its settings and the cost are in ``e.config["answer"]``; a
+    key never is.
 
     Args:
-        question: What to ask: about the context if there is one, else the whole prompt.
-        model: The model's name at the server.
+        question: The question: about the context if there is one, else the whole prompt.
+        model: The answering model's name at the server.
         context: Retrieved chunks; see :func:`ropelime.explain`.
         messages: Chat messages, instead of a question.
         base_url: The server; ``OPENAI_BASE_URL`` or OpenAI's if not given.
-        api_key: The key; ``OPENAI_API_KEY`` if not given. Other servers than OpenAI's may need none.
+        api_key: The key; ``OPENAI_API_KEY`` if not given. Other servers may need none.
         sampling: Other arguments of the call: ``temperature``, ``max_tokens``, ``tools``, ...
-        price: What a million tokens of the prompt and of the answer cost, in any currency.
-        timeout: Seconds without a sign of the server after which it is given up.
-        retries: How often the SDK asks again, with growing pauses, when the server is busy (429), fails
-            (5xx), is lost or gives no sign in time. Once a piece of a streamed answer has come, nothing
-            is asked again.
-        cache: Keep the answer in the user's cache folder, and take it from there if the same model at
-            the same server was asked the same with the same sampling options before.
-        stream: Take the answer in pieces; if not given, when there is ``on_text``.
-        on_text: Called with each piece of the answer as it comes, or once with all of it.
-        on_answer: Called with what ``e.config["answer"]`` will hold, once the answer is whole and
+        price: Price of a million prompt tokens and of a million completion tokens, in any currency.
+        timeout: Seconds of silence after which the call is given up.
+        retries: How often the SDK repeats the call, with growing pauses, when the server is busy (429),
+            fails (5xx), drops the connection or is silent. Nothing is repeated once a piece of a streamed
+            answer has arrived.
+        cache: Keep the answer in the user's cache folder, and take it from there if the same call was made
+            before.
+        stream: Receive the answer in pieces; if not given, when there is ``on_text``.
+        on_text: Called with each piece of the answer as it arrives, or once with all of it.
+        on_answer: Called with what ``e.config["answer"]`` will hold, once the answer is complete and
             before it is explained.
-        **options: All other options of :func:`ropelime.explain`, such as ``features``.
+        surrogate: See :func:`ropelime.explain`.
+        progress: See :func:`ropelime.explain`.
+        **options: See :class:`ropelime.options.Options`.
     """
-    if taken := sorted(name for name in options if name in _OURS):
-        raise InputError(f"ask() finds out {' and '.join(taken)} itself; pass question or messages.")
-    chosen = inspect.signature(explain).bind(**options)  # refuses names that explain does not know
-    chosen.apply_defaults()
-    asked = _prompt(question, context, messages)
-    closed = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
-    call = closed.call(asked, messages)
-    said = closed.known(call)
-    if said is None:
+    chosen = Options.of(options)
+    prompt = _prompt(question, context, messages)
+    answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
+    call = answering.call(prompt, messages)
+    answer = answering.known(call)
+    if answer is None:
         sdk()
-
-    # What can be refused is refused before anything is paid: names, features, the surrogate's window.
-    wanted = chosen.arguments
-    choices = Choices(**{field.name: wanted[field.name] for field in dataclasses.fields(Choices)})
-    say = None if wanted["progress"] is False else note
-    models = resolve_surrogates(wanted["surrogate"], say=say)
-    check_suits(models, choices, wanted["also"])
-    for reader in models:
-        reader.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
-
-    if said is None:
+    # Whatever can be refused is refused before anything is paid: names, features, the context window.
+    models = resolve_surrogates(surrogate, say=None if progress is False else note)
+    check(prompt, chosen, models)
+    if answer is None:
         streamed = on_text is not None if stream is None else stream
-        said = closed.answer(call, stream=streamed, on_text=on_text)
+        answer = answering.answer(call, stream=streamed, on_text=on_text)
     elif on_text is not None:
-        on_text(said.text)
+        on_text(answer.text)
     if on_answer is not None:
-        on_answer(said.record)
-
-    given: dict[str, Any] = {"prompt": question if asked.kind == "prompt" else None}
-    given |= {"context": context, "question": question} if asked.kind == "context" else {}
-    e = explain(
-        **given,
-        messages=messages,
-        output=said.text,
-        **options | {"surrogate": models if len(models) > 1 else models[0]},
-    )
-    return said.into(e)
+        on_answer(answer.record)
+    with reporting(progress, SCORING_MASKS) as report:
+        (e,) = explain_many([Task(prompt, answer.text, chosen)], models, progress=report)
+    assert isinstance(e, Explanation)
+    return answer.into(e)
 
 
 def _prompt(question: Any, context: Any, messages: Any) -> Prompt:

@@ -1,30 +1,121 @@
-"""The one call: a prompt and an answer in, an explanation out."""
+"""The public calls: a prompt and an answer in, an explanation out."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ropelime import together
 from ropelime.errors import InputError
-from ropelime.method.attribution import Recipe
-from ropelime.method.kernels import Kernel
-from ropelime.method.regression import Regressor
-from ropelime.method.samplers import Sampler
-from ropelime.method.targets import Target
-from ropelime.progress import Option, note, reporting
-from ropelime.results.ensemble import combine
-from ropelime.results.explanation import Explanation
-from ropelime.study import Choices, Study, check_suits
-from ropelime.surrogate import Ablation, Surrogate, resolve_surrogate, resolve_surrogates
-from ropelime.text import integrations as adapters
-from ropelime.text import prompt as prompts
-from ropelime.text.prompt import Prompt, Span
+from ropelime.options import OptionKeywords, Options, takes_options
+from ropelime.progress import Callback, note, reporting
+from ropelime.progress import Option as ProgressOption
+from ropelime.results import serialization
+from ropelime.results.citations import Cited, cite
+from ropelime.results.ensemble import combine, for_output
+from ropelime.results.explanation import ExplanationData
+from ropelime.rounds import Errors, check_capabilities, drive, prepare
+from ropelime.steps import Task, steps
+from ropelime.surrogate import resolve_surrogate, resolve_surrogates
+from ropelime.surrogate.base import Surrogate
+from ropelime.text import integrations
+from ropelime.text.features import split
+from ropelime.text.integrations import read_prompt
+from ropelime.text.prompt import Prompt, check_text
+from ropelime.views import html
 
-_READING = "Reading masked prompts"
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SCORING_MASKS = "Scoring masked prompts"
 
 
+class Explanation(ExplanationData):
+    """Which parts of a prompt an output depends on; see :class:`ExplanationData` for its fields."""
+
+    members: tuple[Explanation, ...]
+    also: Explanation | None
+
+    @classmethod
+    def of(cls, data: ExplanationData) -> Explanation:
+        """The same data with the methods of this class."""
+        known = {field.name: getattr(data, field.name) for field in fields(data)}
+        known["members"] = tuple(map(cls.of, data.members))
+        known["also"] = None if data.also is None else cls.of(data.also)
+        return cls(**known)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explanation) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        first = self.top(1)[0]
+        text = first.text.strip()
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        return (
+            f"<Explanation of {self.output[:40]!r} over {len(self.features)} features; "
+            f"first is {shown!r} with {first.normalized_weight:.0%}>"
+        )
+
+    def for_output(self, start: int, end: int) -> Explanation:
+        """The explanation of one span of the output, fitted to the scores that are there.
+
+        Args:
+            start: First character of the span in the output.
+            end: The character after its last.
+        """
+        return Explanation.of(for_output(self, start, end))
+
+    def extend(
+        self, more: int, *, surrogate: Any = None, progress: ProgressOption = "auto"
+    ) -> Explanation:
+        """The same explanation with ``more`` masks added to its scores; see :func:`extend`."""
+        return extend(self, more, surrogate=surrogate, progress=progress)
+
+    def cite(self) -> Cited:
+        """The answer with marks on its sentences, and the sources that they stand for.
+
+        The rule is that of :func:`ropelime.results.citations.cite`.
+        """
+        return cite(self)
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The explanation as one self-contained page.
+
+        Args:
+            path: Where to write it too; an existing file is replaced in one step or not at all.
+        """
+        page = html.report(self)
+        if path is not None:
+            serialization.write_text(Path(path), page)
+        return page
+
+    def _repr_html_(self) -> str:
+        return html.frame(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, the same for the same seed: no times in it."""
+        return serialization.to_dict(self)
+
+    def to_json(self) -> str:
+        """The explanation as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the explanation as JSON; an existing file is replaced in one step or not at all."""
+        serialization.write_text(Path(path), self.to_json())
+
+
+def load(path: str | os.PathLike[str]) -> Explanation:
+    """Read an explanation that :meth:`Explanation.save` wrote."""
+    return Explanation.of(serialization.load(path))
+
+
+@takes_options
 def explain(
     prompt: str | None = None,
     output: str | None = None,
@@ -34,23 +125,11 @@ def explain(
     messages: Sequence[Mapping[str, Any] | Any] | None = None,
     response: Any = None,
     request: Mapping[str, Any] | None = None,
-    features: str | Sequence[Span] = "sentence",
     surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
-    sampler: str | Sampler | None = None,
-    target: str | Target | None = None,
-    kernel: str | Kernel | None = None,
-    regressor: str | Regressor | None = None,
-    ablation: str | Ablation = "delete",
-    scoring: str | None = None,
-    budget: int | str = "auto",
-    seed: int = 0,
-    progress: Option = "auto",
-    preset: str = "evidence",
-    also: str | None = None,
-    instead_of: str | None = None,
-    interactions: bool = False,
+    progress: ProgressOption = "auto",
+    **options: Unpack[OptionKeywords],
 ) -> Explanation:
-    """Explain which parts of a prompt carried an output that some model gave.
+    """Explain which parts of a prompt an output depends on.
 
     Pass exactly one of ``prompt``, ``context`` (with a ``question``), ``messages`` and ``response``.
 
@@ -59,86 +138,87 @@ def explain(
         output: The answer to explain, as the model gave it.
         context: Retrieved chunks; they are the features, the question is not. Each is a text, a mapping
             with ``text``, ``source`` and ``page``, or a document of LangChain or LlamaIndex.
-        question: What was asked about the context.
+        question: The question about the context.
         messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``.
-        response: What another library gave back, which holds the output too: an OpenAI response (with
-            its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response (with the
-            ``question``).
-        request: The keyword arguments that an OpenAI response was asked with.
-        features: ``"token"``, ``"word"``, ``"sentence"``, ``"paragraph"``, ``"document"`` (each chunk),
-            ``"message"`` (each message; each tool call by itself), or a list of (start, end) in the
-            text of the prompt.
-        surrogate: The open model that reads the answer: a short name (see ``ropelime models``), a
+        response: A response object of another library, which holds the output too: an OpenAI response
+            (with its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response (with
+            the ``question``).
+        request: The keyword arguments of the call that returned an OpenAI response.
+        surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
-            vLLM server, a function of masks, or an object. With a list of them each explains by itself;
-            the shares are averaged, and ``e.members`` and the trust say how far they agree.
-        sampler: Which masks to read; see :mod:`ropelime.method.samplers`.
-        target: What the fit explains; see :mod:`ropelime.method.targets`.
-        kernel: How much each reading counts; see :mod:`ropelime.method.kernels`.
-        regressor: How to fit; see :mod:`ropelime.method.regression`.
-        ablation: ``"delete"`` closes the gap of a removed feature, ``"in-place"`` leaves the others at
-            their positions, ``"placeholder:TEXT"`` puts a text there.
-        scoring: ``"exact"`` runs the surrogate over every masked prompt. ``"cheap"`` runs the prompt
-            once and, for each mask, only what follows its last feature, with the removed features
-            hidden: fewer tokens, but what is kept has already seen what is removed. The preset decides
-            if not given.
-        budget: How much to read, on top of the full and the empty prompt. ``"auto"`` stops when the
-            readings have settled it. A number of masks, ``"20000 tokens"`` or ``"5 seconds"`` is kept
-            to instead; what interactions read comes on top.
-        seed: Seed of the masks.
+            vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
+            ``e.members`` and the trust say how far they agree.
         progress: ``"auto"``, True, False, or a function of (done, total).
-        preset: Which question to answer, where strategies are not given. ``"evidence"``: which parts
-            would a person cite for this answer? ``"faithful"``: which parts foretell how likely the
-            answer is when others are removed too? ``"paper"``: the method of the paper.
-        also: Another preset to answer in the same call; its explanation is ``e.also``.
-        instead_of: Another answer: why was it not that one? Weights then say what speaks for the
-            output and against this.
-        interactions: Whether to look for pairs of features that only work together, or of which either
-            will do: ``e.interactions``.
+        **options: See :class:`ropelime.options.Options`.
     """
     if response is not None or request is not None:
-        given_too = {"prompt": prompt, "output": output, "context": context, "messages": messages}
-        output, said = _from_response(response, request, question, given_too)
-        context, question, messages = (said.get(k) for k in ("context", "question", "messages"))
-    asked = read_prompt(prompt, context, question, messages)
-    answer = prompts.check_text("output", output)
-    if instead_of is not None:
-        prompts.check_text("instead_of", instead_of)
-    choices = Choices(  # what is wrong is refused before a model is loaded
-        features=features,
-        sampler=sampler,
-        target=target,
-        kernel=kernel,
-        regressor=regressor,
-        ablation=ablation,
-        scoring=scoring,
-        budget=budget,
-        seed=seed,
-        preset=preset,
-        interactions=interactions,
-        instead_of=instead_of,
-    )
-    if also is not None:
-        dataclasses.replace(choices, preset=also)
-    say = None if progress is False else note
-    models = resolve_surrogates(surrogate, say=say)
-    check_suits(models, choices, also)
-    task = together.Task(asked, answer, choices, also)
-    with reporting(progress, _READING) as report:
-        (found,) = together.explained([task], models, progress=report)
-    assert isinstance(found, Explanation)
+        others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
+        output, read = _from_response(response, request, question, others)
+        context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
+    given = read_prompt(prompt, context, question, messages)
+    task = Task(given, check_text("output", output), Options.of(options))  # before a model is loaded
+    models = resolve_surrogates(surrogate, say=None if progress is False else note)
+    for model in models:
+        check_capabilities(model, task.options)
+    with reporting(progress, SCORING_MASKS) as report:
+        (e,) = explain_many([task], models, progress=report)
+    assert isinstance(e, Explanation)
+    return e
+
+
+def explain_many(
+    tasks: Sequence[Task],
+    surrogates: Sequence[Surrogate],
+    *,
+    progress: Callback | None = None,
+    forgive: Errors = (),
+) -> list[Explanation | Exception]:
+    """Explain several answers together: their masked prompts are packed into the same forward passes.
+
+    Args:
+        tasks: What to explain, and how.
+        surrogates: The models; with several, each explains by itself and the weights are averaged.
+        progress: Called with the tokens done and in all, in each call of a surrogate.
+        forgive: Errors that end the task that they are about and no other. They are returned in the
+            place of its explanation; all others are raised.
+    """
+    ways = [
+        [task] if task.options.also is None else [task, replace(task, options=task.options.second())]
+        for task in tasks
+    ]
+    begun = [(model, steps(way, model)) for both in ways for way in both for model in surrogates]
+    done = iter(drive(begun, progress=progress, forgive=forgive))
+    found: list[Explanation | Exception] = []
+    for both in ways:
+        each = [[next(done) for _ in surrogates] for _ in both]
+        try:
+            first, *second = [_joined(members) for members in each]
+            found.append(Explanation.of(replace(first, also=second[0] if second else None)))
+        except forgive as error:
+            found.append(error)
     return found
 
 
+def check(prompt: Prompt, options: Options, surrogates: Sequence[Surrogate]) -> None:
+    """Refuse what cannot be explained, whatever the answer will be, before a call is paid for."""
+    for surrogate in surrogates:
+        features = split(prompt, options.features, token_spans=surrogate.token_spans)
+        prepare(surrogate, prompt, features, ".", options)
+
+
 def extend(
-    explanation: Explanation, more: int, *, surrogate: Any = None, progress: Option = "auto"
+    explanation: ExplanationData,
+    more: int,
+    *,
+    surrogate: Any = None,
+    progress: ProgressOption = "auto",
 ) -> Explanation:
-    """The same explanation out of more readings.
+    """The same explanation out of more masks.
 
     Args:
         explanation: Of a whole answer, made here or loaded.
-        more: How many masks to read on top; the one of another preset stays as it is.
-        surrogate: The model that it was made with; loaded by its name if not given.
+        more: How many masks to score in addition; that of another preset stays as it is.
+        surrogate: The model that made it; loaded by its name if not given.
         progress: As in :func:`explain`.
     """
     if isinstance(more, bool) or not isinstance(more, int) or more < 1:
@@ -149,25 +229,51 @@ def extend(
             given = given * len(explanation.members)
         if len(given) != len(explanation.members):
             raise InputError(
-                f"{len(explanation.members)} surrogates made it, and {len(given)} were given to go on."
+                f"{len(explanation.members)} surrogates made it, and {len(given)} were given to extend it."
             )
         each = zip(explanation.members, given, strict=True)
         joined = combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
-        return dataclasses.replace(joined, also=explanation.also)
+        return Explanation.of(replace(joined, also=explanation.also))
     if explanation.span != (0, len(explanation.output)):
         raise InputError("This explains a part of the answer; extend that of the whole answer.")
     config = explanation.config
     if "masks" not in config:
         raise InputError("This was saved by an older release and cannot be extended; make it again.")
-    known = dict(config["surrogate"])
-    model = resolve_surrogate(known["name"] if surrogate is None else surrogate)
+    model = _same_surrogate(config["surrogate"], surrogate)
+    task = Task(explanation.prompt, explanation.output, _options_of(explanation))
+    with reporting(progress, SCORING_MASKS) as report:
+        (found,) = drive([(model, steps(task, model, explanation, more))], progress=report)
+    assert isinstance(found, ExplanationData)
+    kept = {name: config[name] for name in ("budget", "interactions", "answer") if name in config}
+    whole = replace(found, config={**found.config, **kept}, also=explanation.also)
+    return Explanation.of(whole)
+
+
+def _joined(members: Sequence[ExplanationData | Exception]) -> ExplanationData:
+    """The explanation of all surrogates, or the first error."""
+    whole = []
+    for member in members:
+        if isinstance(member, Exception):
+            raise member
+        whole.append(member)
+    return combine(whole) if len(whole) > 1 else whole[0]
+
+
+def _same_surrogate(known: Mapping[str, Any], given: Any) -> Surrogate:
+    """The model that made an explanation, loaded by its name if it is not given."""
+    model = resolve_surrogate(known["name"] if given is None else given)
     here = model.describe()
     if different := [k for k in ("name", "architecture", "dtype") if here.get(k) != known.get(k)]:
-        says = ", ".join(f"{k} {known.get(k)!r} and not {here.get(k)!r}" for k in different)
-        raise InputError(f"It was made by a surrogate with {says}; pass that one as surrogate=...")
-    recipe = explanation.recipe or Recipe.of(*(config[k] for k in ("target", "kernel", "regressor")))
+        differs = ", ".join(f"{k} {known.get(k)!r} and not {here.get(k)!r}" for k in different)
+        raise InputError(f"It was made by a surrogate with {differs}; pass that one as surrogate=...")
+    return model
+
+
+def _options_of(explanation: ExplanationData) -> Options:
+    """The options that an explanation was made with."""
+    config, recipe = explanation.config, explanation.strategies()
     spans = tuple((feature.start, feature.end) for feature in explanation.features)
-    choices = Choices(
+    return Options(
         features=spans if config["features"] == "spans" else config["features"],
         sampler=config["sampler"],
         target=recipe.target,
@@ -179,12 +285,6 @@ def extend(
         preset=config["preset"],
         instead_of=config["instead_of"],
     )
-    with reporting(progress, _READING) as report:
-        study = Study(explanation.prompt, explanation.output, model, choices)
-        (found,) = together.run([(study, study.steps(explanation, more))], progress=report)
-    assert isinstance(found, Explanation)
-    kept = {name: config[name] for name in ("budget", "interactions", "answer") if name in config}
-    return dataclasses.replace(found, config={**found.config, **kept}, also=explanation.also)
 
 
 def _from_response(
@@ -198,26 +298,5 @@ def _from_response(
         raise InputError("request goes with response=...; pass messages=[...] otherwise.")
     if names := [name for name, value in others.items() if value is not None]:
         raise InputError(f"response holds the prompt and the output; {' and '.join(names)} came too.")
-    said = adapters.arguments(response, request, question)
-    return said.pop("output"), said
-
-
-def read_prompt(
-    prompt: str | None,
-    context: Sequence[Any] | None,
-    question: str | None,
-    messages: Sequence[Any] | None,
-) -> Prompt:
-    """The prompt out of exactly one of its three forms."""
-    given = {"prompt": prompt, "context": context, "messages": messages}
-    names = [name for name, value in given.items() if value is not None]
-    if len(names) != 1:
-        came = " and ".join(names) if names else "none of them"
-        raise InputError(f"Pass exactly one of prompt, context and messages; got {came}.")
-    if question is not None and context is None:
-        raise InputError("question goes with context=[...]; put it into the prompt otherwise.")
-    if prompt is not None:
-        return prompts.from_text(prompt)
-    if context is not None:
-        return prompts.from_context(adapters.chunks(context), question)
-    return prompts.from_messages(adapters.messages(messages))
+    read = integrations.arguments(response, request, question)
+    return read.pop("output"), read

@@ -25,14 +25,14 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
     return InputError(f"Unknown {kind} {given!r}.{hint} Known: {', '.join(names)}.")
 
 
-def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, method: str) -> T:
+def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: type[T]) -> T:
     """Turn a name, a dictionary or an object into a strategy.
 
     Args:
         kind: What is being resolved, for the error message ("sampler", "kernel", ...).
         spec: The name, dictionary or object that the caller gave.
         registry: The known strategies by name.
-        method: The method that an object must have to be accepted as one.
+        base: The class that an object must inherit from.
     """
     if isinstance(spec, str):
         name, *arguments = spec.split(":")
@@ -45,12 +45,12 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, method:
         if name not in registry:
             raise unknown(kind, name, registry)
         return _build(kind, spec, registry[name], [], parameters)
-    if isinstance(spec, type) or not callable(getattr(spec, method, None)):
+    if not isinstance(spec, base):
         raise InputError(
-            f"{kind} must be a name or an object with a method {method}(), not {spec!r}. "
-            f"Known names: {', '.join(sorted(registry))}."
+            f"{kind} must be a name or an object whose class inherits from {base.__module__}."
+            f"{base.__name__}, not {spec!r}. Known names: {', '.join(sorted(registry))}."
         )
-    return spec  # type: ignore[return-value]
+    return spec
 
 
 def spelled(registry: Mapping[str, type[Any]]) -> str:

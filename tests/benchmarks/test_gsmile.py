@@ -18,8 +18,8 @@ from benchmarks.generation import LocalGenerator
 from benchmarks.gsmile import ChatGenerator, GSmile, wasserstein
 from ropelime.errors import InputError, ModelError
 from ropelime.method.regression import WLS, Fit
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.typing import Floats, Masks
 
 
 class OneWord:

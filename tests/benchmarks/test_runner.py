@@ -20,11 +20,12 @@ from benchmarks.runner import CHANCE, run
 from benchmarks.store import Row, Store, read
 from ropelime.method.regression import Fit
 from ropelime.method.samplers import Bernoulli
-from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.surrogate import Ablation, FunctionSurrogate, Surrogate
 from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Floats, Masks
 
 COEF = np.array([0.8, 0.05, 0.4, 0.2, 0.1])  # no two sums of some of them are equal
 LOO = method("leave-one-out", "leave-one-out", "nll", "uniform", "wls")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError
 from ropelime.cli import main
-from ropelime.method.scores import Floats, Masks
 from ropelime.results.assertions import Assertion, Verdict, check, read
 from ropelime.surrogate import FunctionSurrogate
+from ropelime.typing import Floats, Masks
 from ropelime.views.junit import Case, junit
 from toy import additive, toy
 

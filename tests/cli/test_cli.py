@@ -18,9 +18,9 @@ import pytest
 from ropelime import load
 from ropelime.cli import main, parser
 from ropelime.method.rounds import PRESETS
-from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.surrogate import loading as models
+from ropelime.typing import Floats, Masks
 from toy import OUTPUT, PROMPT, additive
 
 Capture = pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ropelime.errors import InputError, ModelError
 from ropelime.method.kernels import KERNELS, Cosine, Hamming, RopeRWMD, resolve_kernel
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats
+from ropelime.typing import Floats
 from toy import scoring
 
 ROPE = RopeRWMD()

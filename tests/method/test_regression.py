@@ -25,7 +25,7 @@ from ropelime.method.regression import (
     resolve_regressor,
     weighted_r2,
 )
-from ropelime.method.scores import Floats, Masks
+from ropelime.typing import Floats, Masks
 
 COEF = np.array([2.0, -1.0, 0.0, 0.5])
 ALL: Masks = np.array(list(itertools.product([True, False], repeat=4)))

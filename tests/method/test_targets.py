@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Floats, QuestionScores
+from ropelime.method.scores import QuestionScores
 from ropelime.method.targets import KL, NLL, TARGETS, Evidence, Logit, Shift, SqrtKL, resolve_target
+from ropelime.typing import Floats
 from toy import scoring
 
 MASKS = [[1, 1], [1, 0], [0, 0]]

@@ -14,8 +14,9 @@ from ropelime.method.attribution import Recipe, attribute
 from ropelime.method.kernels import Uniform
 from ropelime.method.regression import WLS, BayesRidge, Regressor
 from ropelime.method.samplers import resolve_sampler
-from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.method.uncertainty import LEVEL, estimate_uncertainty
+from ropelime.typing import Floats, Masks
 from toy import scoring
 
 

@@ -16,13 +16,14 @@ from ropelime.errors import InputError, ModelError
 from ropelime.method import rope
 from ropelime.method.kernels import KERNELS
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.tokens import with_tokens
 from ropelime.text import prompt as prompts
 from ropelime.text.features import split
 from ropelime.text.prompt import Prompt
+from ropelime.typing import Masks
 
 Make = Callable[..., LocalSurrogate]
 Readings = dict[str, np.ndarray[Any, Any]]

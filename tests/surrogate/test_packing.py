@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropelime.method.scores import Masks
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.packing import Chunk, Packer, Place
 from ropelime.surrogate.sequences import Row, Rows, Sequences
+from ropelime.typing import Masks
 
 Token = tuple[int, int]  # id and position
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropelime.method.scores import Ints
 from ropelime.surrogate import sequences as rows_module
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.sequences import Row, Rows, Sequences
+from ropelime.typing import Ints
 
 
 def ints(*values: int) -> Ints:

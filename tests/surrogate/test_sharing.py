@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropelime.method.scores import Masks
 from ropelime.surrogate import sharing
 from ropelime.surrogate.sharing import Group, Groups
+from ropelime.typing import Masks
 
 
 def grouped(sees: Masks, own: int = 1) -> tuple[tuple[Group, ...], int]:

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 
 from ropelime.errors import InputError
 from ropelime.files import parse
-from ropelime.study import Choices
+from ropelime.options import Options
 
 LONGEST = 16 << 20  # bytes of a line: no surrogate reads more, and none is ever held in memory
 TOGETHER = 64  # lines of a group,
 _BYTES = 1 << 16  # unless they are longer than this: then a group is over sooner
 FORMS = ("prompt", "context", "question", "messages")
-OPTIONS = tuple(field.name for field in fields(Choices))
+OPTIONS = tuple(field.name for field in fields(Options))
 _KEYS = ("id", *FORMS, "output", *OPTIONS)
 _NUMBERED = re.compile(r"line [1-9]\d*")
 _SKIP, _TODO, _TWICE, _LONG = range(4)  # what is to be done about a line

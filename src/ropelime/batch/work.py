@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ropelime import together
-from ropelime.ask import AnsweringModel, Said
+from ropelime.ask import AnsweringModel, GivenAnswer
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.batch.threads import Threads
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
-from ropelime.explain import read_prompt
+from ropelime.explain import Explanation, check, explain_many
 from ropelime.files import Row, dump
-from ropelime.results.explanation import Explanation
-from ropelime.study import Choices
-from ropelime.surrogate import Ablation, Surrogate, load_surrogate
-from ropelime.text import prompt as prompts
-from ropelime.text.prompt import Prompt
+from ropelime.options import Options
+from ropelime.steps import Task
+from ropelime.surrogate import Surrogate, load_surrogate
+from ropelime.text.integrations import read_prompt
+from ropelime.text.prompt import Prompt, check_text
 
 _DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good
@@ -26,28 +25,26 @@ _GIVE_UP = 20  # questions in a row that are not answered: then the server is go
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a row depends on, and the line it is of.
+    """Everything that a row depends on besides its line.
 
     Attributes:
-        choices: The options of :class:`ropelime.study.Choices`; a line may have its own.
-        also: Another preset to explain by.
+        options: How to explain; a line may have options of its own.
         surrogates: Names of the models.
         device: Where they run.
         dtype: In which dtype.
         compiled: Whether torch compiles their layers.
-        closed: Who is asked where a line has no output.
+        answering: The model that is called where a line has no output.
         full: Whether rows hold the whole explanation, or what most people need of it.
         top: How many features a short row lists; all of them if None.
-        concurrency: How many questions are asked at once.
+        concurrency: How many calls of the answering model run at once.
     """
 
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    also: str | None = None
+    options: Options = field(default_factory=Options)
     surrogates: tuple[str, ...] = ("smollm2",)
     device: str | None = None
     dtype: str | None = None
     compiled: bool = False
-    closed: AnsweringModel | None = None
+    answering: AnsweringModel | None = None
     full: bool = False
     top: int | None = None
     concurrency: int = 8
@@ -55,13 +52,12 @@ class Settings:
     def describe(self) -> dict[str, Any]:
         """What the rows depend on, as plain data."""
         return {
-            **{name: self.choices[name] for name in OPTIONS if name in self.choices},
-            "also": self.also,
+            **self.options.describe(),
             "surrogate": list(self.surrogates),
             "dtype": self.dtype,
             "full": self.full,
             "top": self.top,
-            "closed": self.closed and self.closed.describe(),
+            "answering": self.answering and self.answering.describe(),
         }
 
     def load(self, say: Any = None) -> list[Surrogate]:
@@ -79,13 +75,13 @@ class Item:
     Attributes:
         line: The line.
         task: What is to be explained.
-        said: The answer to it, which is waited for.
+        answer: The answer to it, while it is awaited.
         error: Why there is no task.
     """
 
     line: Line
-    task: together.Task | None = None
-    said: Future[Said] | None = None
+    task: Task | None = None
+    answer: Future[GivenAnswer] | None = None
     error: Exception | None = None
 
 
@@ -117,8 +113,7 @@ class Worker:
             models: The models of the settings, loaded.
         """
         self._settings, self._models = settings, models
-        self._choices = Choices(**settings.choices)
-        self._asking = Threads(settings.concurrency) if settings.closed else None
+        self._asking = Threads(settings.concurrency) if settings.answering else None
         self._unanswered = 0  # questions in a row
 
     def close(self) -> None:
@@ -140,12 +135,12 @@ class Worker:
         """Explain what was made ready."""
         answered, gone = self._all_answered(items)
         tasks = [item.task for item, _ in answered if item.task is not None]
-        found = iter(together.explained(tasks, self._models, forgive=FORGIVEN))
+        found = iter(explain_many(tasks, self._models, forgive=FORGIVEN))
         rows = []
-        for item, said in answered:
+        for item, answer in answered:
             result = next(found) if item.task is not None else item.error
             if isinstance(result, Explanation):
-                result = said.into(result) if said else result
+                result = answer.into(result) if answer else result
                 rows.append(self._row(item.line.id, result))
             else:
                 rows.append({"id": item.line.id, "error": worded(result)})
@@ -156,29 +151,26 @@ class Worker:
         if line.error:
             raise InputError(line.error)
         own = {name: line.data[name] for name in OPTIONS if name in line.data}
-        choices = Choices(**{**self._settings.choices, **own}) if own else self._choices
-        if choices.instead_of is not None:
-            prompts.check_text("instead_of", choices.instead_of)
-        asked = read_prompt(*(line.data.get(form) for form in FORMS))
-        task = together.Task(asked, line.data.get("output") or "", choices, self._settings.also)
+        options = replace(self._settings.options, **own) if own else self._settings.options
+        prompt = read_prompt(*(line.data.get(form) for form in FORMS))
+        task = Task(prompt, line.data.get("output") or "", options)
         if line.data.get("output") is None:
-            return Item(line, task, said=self._ask(asked, line, choices))
-        prompts.check_text("output", line.data["output"])
+            return Item(line, task, answer=self._ask(prompt, line, options))
+        check_text("output", line.data["output"])
         return Item(line, task)
 
-    def _ask(self, asked: Prompt, line: Line, choices: Choices) -> Future[Said]:
-        """Ask for the answer that a line has not got, if it can be explained at all."""
-        closed = self._settings.closed
-        if closed is None or self._asking is None:
+    def _ask(self, prompt: Prompt, line: Line, options: Options) -> Future[GivenAnswer]:
+        """Call the answering model for a line without an output, if it can be explained at all."""
+        answering = self._settings.answering
+        if answering is None or self._asking is None:
             raise InputError("There is no output, and no model to ask for one (--model NAME).")
-        for model in self._models:
-            model.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
-        call = closed.call(asked, line.data.get("messages"))
-        return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
+        check(prompt, options, self._models)
+        call = answering.call(prompt, line.data.get("messages"))
+        return self._asking.submit(lambda: answering.known(call) or answering.answer(call))
 
-    def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, Said | None]], str]:
+    def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, GivenAnswer | None]], str]:
         """The items with their answers, up to where the server was gone for good; and why it is."""
-        answered: list[tuple[Item, Said | None]] = []
+        answered: list[tuple[Item, GivenAnswer | None]] = []
         there = 0  # items up to the last that was answered
         for item in items:
             answered.append(self._answered(item))
@@ -192,18 +184,17 @@ class Worker:
                 there = len(answered)
         return answered, ""
 
-    def _answered(self, item: Item) -> tuple[Item, Said | None]:
+    def _answered(self, item: Item) -> tuple[Item, GivenAnswer | None]:
         """The item with the answer that it waited for."""
-        if item.said is None or item.task is None:
+        if item.answer is None or item.task is None:
             return item, None
         try:
-            said = item.said.result()
+            answer = item.answer.result()
         except FORGIVEN as error:
             self._unanswered = 0 if isinstance(error, DeclinedError) else self._unanswered + 1
             return Item(item.line, error=error), None
         self._unanswered = 0
-        task = together.Task(item.task.prompt, said.text, item.task.choices, item.task.also)
-        return Item(item.line, task), said
+        return Item(item.line, replace(item.task, output=answer.text)), answer
 
     def _row(self, name: str | int, e: Explanation) -> Row:
         whole = e.to_dict() if self._settings.full else short(e, self._settings.top)
@@ -226,7 +217,7 @@ def short(e: Explanation, top: int | None = None) -> Row:
                 "part": e.features[share.index].part,
                 "text": share.text,
                 "rank": share.rank,
-                "score": _rounded(share.score),
+                "normalized_weight": _rounded(share.normalized_weight),
                 "weight": _rounded(share.weight),
                 "interval": share.interval and [_rounded(end) for end in share.interval],
             }

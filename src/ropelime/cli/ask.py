@@ -8,10 +8,10 @@ from typing import Any
 
 from ropelime.cli.shared import (
     add_answering,
-    add_method,
+    add_options,
     add_output,
+    answering,
     chunks,
-    closed,
     emit,
     messages,
     method,
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list, instead")
     add_answering(parser, required=True)
     parser.add_argument("--no-stream", action="store_true", help="take the answer at once")
-    add_method(parser)
+    add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
         options.question,
         context=chunks(options.context),
         messages=messages(options.messages),
-        **closed(options),
+        **answering(options),
         stream=not options.no_stream and not options.quiet,
         on_text=None if options.quiet else _show,
         on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {worded(answer)}"),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ropelime.cli.shared import (
     add_answering,
-    add_method,
-    choices,
-    closed,
+    add_options,
+    answering,
     count,
+    parsed,
     surrogates,
     writable,
 )
@@ -82,7 +82,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--concurrency", type=count, default=8, metavar="N", help="questions at once (default 8)"
     )
-    add_method(parser)
+    add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -97,13 +97,12 @@ def run(options: argparse.Namespace) -> int:
     if options.base_url is not None and not asks:
         raise InputError("--base-url goes with --model NAME.")
     settings = Settings(
-        choices(options),
-        options.also,
+        parsed(options),
         tuple(surrogates(options)),
         options.device,
         options.dtype,
         options.compile,
-        AnsweringModel(**closed(options)) if asks else None,
+        AnsweringModel(**answering(options)) if asks else None,
         options.full,
         options.top,
         options.concurrency,

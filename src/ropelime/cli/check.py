@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ropelime.cli.shared import add_method, method, read, writable
+from ropelime.cli.shared import add_options, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
+from ropelime.explain import Explanation
 from ropelime.files import parse
 from ropelime.progress import note, reporting
 from ropelime.results import assertions as checks
 from ropelime.results.assertions import Assertion
-from ropelime.results.explanation import Explanation
 from ropelime.results.serialization import load, write_text
 from ropelime.views.junit import Case, junit
 
@@ -72,7 +72,7 @@ def add(commands: Any) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--quiet", action="store_true", help="print nothing but what is wrong")
-    add_method(parser)
+    add_options(parser)
     parser.set_defaults(run=run)
 
 

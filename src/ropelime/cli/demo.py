@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ropelime.cli.shared import add_method, add_output, emit, method
+from ropelime.cli.shared import add_options, add_output, emit, method
 
 
 def add(commands: Any) -> None:
@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
         help="explain a built-in example",
         description="Explain a built-in retrieval example of fifteen sentences.",
     )
-    add_method(parser)
+    add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 

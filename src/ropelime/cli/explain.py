@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ropelime.cli.shared import add_method, add_output, chunks, emit, messages, method, read
+from ropelime.cli.shared import add_options, add_output, chunks, emit, messages, method, read
 from ropelime.progress import note
 
 _EPILOG = """\
@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
         metavar="FILE|TEXT",
         help="the answer, or a file that holds it; - reads standard input",
     )
-    add_method(parser)
+    add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 

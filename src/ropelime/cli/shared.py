@@ -6,64 +6,37 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.method.kernels import KERNELS
-from ropelime.method.regression import REGRESSORS
-from ropelime.method.samplers import SAMPLERS
-from ropelime.method.targets import TARGETS
+from ropelime.explain import Explanation
+from ropelime.options import Options
 from ropelime.progress import note
-from ropelime.registry import spelled
-from ropelime.results.explanation import Explanation
 from ropelime.results.serialization import write_text
-from ropelime.text.features import GRANULARITIES
+from ropelime.surrogate import load_surrogate
 
 
-def add_method(parser: argparse.ArgumentParser) -> None:
-    """Options that choose how to explain."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Every option of an explanation, as :class:`ropelime.options.Options` declares it."""
     group = parser.add_argument_group("method")
-    group.add_argument(
-        "--features", default="sentence", metavar="KIND", help=f"one of {', '.join(GRANULARITIES)}"
-    )
     group.add_argument(
         "--surrogate", action="append", metavar="MODEL",
         help="a name from `ropelime models`, a directory, a .gguf file or a hub id; or a model "
         "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
-        "given more than once, each is asked, and their shares are averaged",
+        "given more than once, the weights of all are averaged (default smollm2)",
     )  # fmt: skip
     add_running(group)
-    group.add_argument(
-        "--preset", default="evidence", metavar="NAME",
-        help="evidence (default): what a person would cite for the answer; faithful: what foretells "
-        "how likely it is when parts are removed; paper: the paper's method",
-    )  # fmt: skip
-    for name, known in (
-        ("sampler", SAMPLERS),
-        ("target", TARGETS),
-        ("kernel", KERNELS),
-        ("regressor", REGRESSORS),
-    ):
-        shown = spelled(known)
-        group.add_argument(f"--{name}", help=f"one of {shown}; parameters may be left out")
-    group.add_argument("--ablation", default="delete", help="delete, in-place or placeholder:TEXT")
-    group.add_argument(
-        "--scoring", help="exact or cheap (fewer tokens, approximate); by the preset if not given"
-    )
-    group.add_argument(
-        "--budget", default="auto", metavar="LIMIT",
-        help="auto (default) stops by itself; or a number of masks, '20000 tokens', '5 seconds'",
-    )  # fmt: skip
-    group.add_argument("--also", metavar="PRESET", help="answer another preset's question too")
-    group.add_argument(
-        "--instead-of", metavar="TEXT", help="another answer: what speaks for the given one over it?"
-    )
-    group.add_argument(
-        "--interactions", action="store_true", help="look for pairs of features that work together"
-    )
-    group.add_argument("--seed", type=int, default=0, help="seed of the masks (default 0)")
+    for option in fields(Options):
+        known = option.metadata
+        shown = "" if option.default in (None, False) else f" (default {option.default})"
+        group.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            default=option.default,
+            help=(known["help"] + shown).replace("%", "%%"),
+            **known["argument"],
+        )
 
 
 def add_running(group: Any) -> None:
@@ -85,8 +58,8 @@ def running(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Options that say which closed model to ask, and how."""
-    group = parser.add_argument_group("the closed model")
+    """Options that say which answering model to call, and how."""
+    group = parser.add_argument_group("the answering model")
     group.add_argument("--model", required=required, help="its name at the server, such as gpt-4o-mini")
     group.add_argument(
         "--base-url", metavar="URL", help="any server that speaks the Chat Completions API"
@@ -108,7 +81,7 @@ def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> None:
     group.add_argument("--no-cache", action="store_true", help="ask anew, and do not keep the answer")
 
 
-def closed(options: argparse.Namespace) -> dict[str, Any]:
+def answering(options: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments that :func:`add_closed` asked for."""
     if (options.price_in is None) != (options.price_out is None):
         raise InputError("--price-in and --price-out go together.")
@@ -193,27 +166,18 @@ def messages(name: str | None) -> Any:
         raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None
 
 
-def choices(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of :class:`ropelime.study.Choices`; what is wrong is refused."""
-    from ropelime.study import Choices
-
-    chosen = {field.name: getattr(options, field.name) for field in fields(Choices)}
-    made = Choices(**chosen)
-    if options.also is not None:
-        replace(made, preset=options.also)
-    return chosen
+def parsed(options: argparse.Namespace) -> Options:
+    """The options that :func:`add_options` asked for; what is wrong is refused."""
+    return Options(**{option.name: getattr(options, option.name) for option in fields(Options)})
 
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``explain`` that :func:`add_method` asked for."""
-    from ropelime.surrogate import load_surrogate
-
-    chosen = choices(options)  # before a model is loaded
+    """The keyword arguments of ``explain`` that :func:`add_options` asked for."""
+    parsed(options)  # before a model is loaded
     say = None if options.quiet else note
     models = [load_surrogate(name, **running(options), say=say) for name in surrogates(options)]
     return {
-        **chosen,
-        "also": options.also,
+        **{option.name: getattr(options, option.name) for option in fields(Options)},
         "surrogate": models[0] if len(models) == 1 else models,
         "progress": False if options.quiet else "auto",
     }

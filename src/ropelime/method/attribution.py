@@ -1,4 +1,4 @@
-"""Readings become shares: weigh them, fit them, and say how good the fit is."""
+"""The fit: from scores to a weight for every feature, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.method.kernels import Kernel, resolve_kernel
-from ropelime.method.regression import Fit, Regressor, resolve_regressor, weighted_r2
-from ropelime.method.scores import Floats, Scores
+from ropelime.method.regression import LinearFit, Regressor, resolve_regressor, weighted_r2
+from ropelime.method.scores import Scores
 from ropelime.method.targets import Target, resolve_target
 from ropelime.method.uncertainty import estimate_uncertainty
 from ropelime.registry import describe
+from ropelime.typing import Floats
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How readings are turned into shares.
+    """How scores are turned into weights.
 
     Attributes:
         target: What the fit explains.
-        kernel: How much each reading counts.
+        kernel: How much each mask counts.
         regressor: How to fit.
     """
 
@@ -42,15 +43,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The share of every feature.
+    """The weight of every feature.
 
     Attributes:
-        scores: (n,) magnitudes, at least 0, sum 1.
+        normalized_weights: (n,) magnitudes of the weights, at least 0, sum 1.
         weights: (n,) signed, in the unit of the target; positive supports the output.
         token_weights: (n, T) the same for each output token by itself.
-        r2: Weighted share of the target's variance that the fit accounts for.
-        effective: Effective number of readings under the kernel's weights.
-        half: (n,) half the width of the 90 % interval of each weight.
+        r2: Weighted R² of the fit.
+        effective_samples: Effective number of scored masks under the kernel's weights.
+        half_width: (n,) half the width of the 90 % interval of each weight.
         cv_correlation: Rank correlation of the scores with leave-one-out predictions of the fit.
     """
 
@@ -58,65 +59,64 @@ class Attribution:
     weights: Floats
     token_weights: Floats
     r2: float
-    effective: float
-    half: Floats
+    effective_samples: float
+    half_width: Floats
     cv_correlation: float
 
 
-def attribute(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
+def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
     """Fit the target on the masks.
 
     Args:
-        scores: Readings, the unmasked prompt first.
+        scores: The scores to fit, that of the full prompt first.
         recipe: How to fit them.
         tokens: Whether to fit each output token too; without it ``token_weights`` has no columns.
     """
-    target = recipe.target
-    near = recipe.kernel.weigh(scores)
-    if not (np.isfinite(near).all() and near.min() >= 0 and near.sum() > 0):
+    target, regressor = recipe.target, recipe.regressor
+    locality = recipe.kernel.weigh(scores)
+    if not (np.isfinite(locality).all() and locality.min() >= 0 and locality.sum() > 0):
         raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
-    values = target.values(scores)
-    # Few exact readings lean on many cheap ones, where the regressor can tell them apart.
+    # Where some masks were scored exactly and others from the KV cache, the cached scores serve as a
+    # control variate for the exact ones, if the regressor offers that.
     both = bool(scores.exact[1:].any() and not scores.exact.all())
-    shrinks = hasattr(recipe.regressor, "fit_mixed")
-    control_variate = both and shrinks
-    each = np.zeros((scores.masks.shape[1], 0))
-    if tokens and getattr(recipe.regressor, "solves_all", False):  # of many features it takes long
-        columns = np.column_stack([values, target.token_values(scores)])
-        all_of_it = _fit(scores, recipe, columns, near, control_variate=control_variate)
-        fit, each = Fit(all_of_it.coef[:, 0], all_of_it.intercept[0]), all_of_it.coef[:, 1:]
+    control_variate = both and regressor.uses_control_variates
+
+    def solve(values: Floats) -> LinearFit:
+        if control_variate:
+            return regressor.fit_mixed(scores.masks, values, locality, scores.exact)
+        return regressor.fit(scores.masks, values, locality)
+
+    values = target.values(scores)
+    if tokens and regressor.solves_together:
+        together = solve(np.column_stack([values, target.token_values(scores)]))
+        whole, by_token = LinearFit(together.coef[:, 0], together.intercept[0]), together.coef[:, 1:]
     else:
-        fit = _fit(scores, recipe, values, near, control_variate=control_variate)
-        if tokens:
-            each = _fit(
-                scores, recipe, target.token_values(scores), near, control_variate=control_variate
-            ).coef
-    size = np.abs(fit.coef)
-    total = size.sum()
-    sure = estimate_uncertainty(
+        whole = solve(values)
+        none = np.zeros((scores.masks.shape[1], 0))
+        by_token = solve(target.token_values(scores)).coef if tokens else none
+    uncertainty = estimate_uncertainty(
         scores.masks,
         values,
-        near,
-        fit.coef,
+        locality,
+        whole.coef,
         scores.exact,
         control_variate=control_variate,
-        shrinks=shrinks,
+        shrinks=regressor.estimates_prior,
     )
-    told = scores.exact if control_variate else np.ones(len(values), dtype=bool)
+    judged = scores.exact if control_variate else np.ones(len(values), dtype=bool)
     return Attribution(
-        normalized_weights=size / total if total > 0 else np.full(len(size), 1 / len(size)),
-        weights=target.support * fit.coef,
-        token_weights=target.support * each,
-        r2=weighted_r2(fit, scores.masks[told], values[told], near[told]),
-        effective=float(near.sum() ** 2 / (near**2).sum()),
-        half=sure.half,
-        cv_correlation=sure.cv_correlation,
+        normalized_weights=normalized(whole.coef),
+        weights=target.support * whole.coef,
+        token_weights=target.support * by_token,
+        r2=weighted_r2(whole, scores.masks[judged], values[judged], locality[judged]),
+        effective_samples=float(locality.sum() ** 2 / (locality**2).sum()),
+        half_width=uncertainty.half_width,
+        cv_correlation=uncertainty.cv_correlation,
     )
 
 
-def _fit(scores: Scores, recipe: Recipe, values: Floats, near: Floats, *, control_variate: bool) -> Fit:
-    if control_variate:
-        mixed: Any = recipe.regressor
-        found: Fit = mixed.fit_mixed(scores.masks, values, near, scores.exact)
-        return found
-    return recipe.regressor.fit(scores.masks, values, near)
+def normalized(weights: Floats) -> Floats:
+    """(n,) magnitudes that sum to 1; equal where every weight is zero."""
+    size = np.abs(weights)
+    total = size.sum()
+    return np.asarray(size / total if total > 0 else np.full(len(size), 1 / len(size)))

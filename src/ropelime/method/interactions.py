@@ -1,4 +1,4 @@
-"""Pairs of features that do together what neither does alone."""
+"""Interactions: pairs of features whose effects do not add up."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from itertools import combinations
 
 import numpy as np
 
-from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.scores import Scores
+from ropelime.typing import Floats, Masks
 
-_TOP = 8  # features whose pairs are read
-# Nats. Of pairs of unrelated features fewer than one in a hundred differs by so much.
+_TOP = 8  # features whose pairs are scored
+# Nats. Fewer than one in a hundred pairs of unrelated features differ by so much.
 _REAL = 1.0
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two features that do not simply add up.
+    """Two features whose effects do not add up.
 
     Attributes:
         first: One of the features.
         second: The other.
-        effect: What removing both costs the answer beyond what removing each costs, in nats. Below
-            zero they only work together: without one, the other is of no use. Above zero either does:
-            only without both the answer suffers.
+        effect: Drop of the log-probability without both, minus the drops without each, in nats. Negative:
+            they only work together, and without one the other has no effect. Positive: they are
+            redundant, and the answer suffers only without both.
     """
 
     first: int
@@ -38,7 +39,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Masks that show interactions: single removals of a few features, and all pairs of them."""
+    """Masks that show interactions: a few features removed one by one, and in all pairs."""
 
     features: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...]
@@ -50,7 +51,7 @@ def candidates(weights: Floats, most: int) -> Candidates:
 
     Args:
         weights: (n,) of a fit.
-        most: The most masks that may be read.
+        most: The most masks that may be scored.
     """
     n = len(weights)
     top = min(_TOP, n)
@@ -64,14 +65,15 @@ def candidates(weights: Floats, most: int) -> Candidates:
     return Candidates(features, pairs, masks)
 
 
-def found(wanted: Candidates, scores: Scores) -> tuple[Interaction, ...]:
-    """The interactions that are real, the largest first.
+def interactions(wanted: Candidates, scores: Scores) -> tuple[Interaction, ...]:
+    """The interactions above the noise, the largest first.
 
     Args:
         wanted: The masks.
-        scores: Their readings, the unmasked prompt first.
+        scores: Their scores, that of the full prompt first.
     """
-    drop = scores.output_logprob[0] - scores.output_logprob[1:]
+    logprob = scores.output_logprob
+    drop = logprob[0] - logprob[1:]
     alone = dict(zip(wanted.features, drop, strict=False))
     effects = drop[len(wanted.features) :]
     real = [

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, Scores
+from ropelime.method.scores import Scores
 from ropelime.registry import resolve
+from ropelime.typing import Floats
 
 
-class Kernel(Protocol):
-    """Gives every reading its weight."""
+class Kernel(ABC):
+    """Gives every scored mask its weight in the fit.
+
+    Attributes:
+        name: What it is called in options and explanations.
+    """
+
+    name: ClassVar[str]
 
     @property
     def space(self) -> RopeSpace | None:
-        """The rotary space that the surrogate must read distances in, if any."""
-        ...
+        """The rotary space in which the surrogate must measure distances, if any."""
+        return None
 
+    @abstractmethod
     def weigh(self, scores: Scores) -> Floats:
-        """(N,) weights in [0, 1]; the unmasked prompt weighs 1."""
-        ...
+        """(N,) weights in [0, 1]; the full prompt weighs 1."""
 
 
 @dataclass(frozen=True)
-class RopeRWMD:
+class RopeRWMD(Kernel):
     """Relaxed Word Mover's Distance between spans in rotary space: the paper's kernel.
 
     ``w = exp(-d^2 / sigma^2)`` with sigma the median distance. The fields are those of
@@ -69,7 +77,7 @@ class RopeRWMD:
         return RopeSpace(space=fields.pop("embedding"), **fields)
 
     def weigh(self, scores: Scores) -> Floats:
-        """Gaussian weights of the distances that the surrogate read."""
+        """Gaussian weights of the distances that the surrogate measured."""
         if self.space not in scores.distances:
             raise ModelError(
                 "The surrogate gave no distances in rotary space. Use kernel='hamming', 'cosine' or "
@@ -79,11 +87,10 @@ class RopeRWMD:
 
 
 @dataclass(frozen=True)
-class Hamming:
-    """Gaussian in the share of features removed, with the median share as its width."""
+class Hamming(Kernel):
+    """Gaussian in the fraction of features removed, with the median fraction as its width."""
 
     name: ClassVar[str] = "hamming"
-    space: ClassVar[None] = None
 
     def weigh(self, scores: Scores) -> Floats:
         """Weights from the masks alone."""
@@ -91,7 +98,7 @@ class Hamming:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Kernel):
     """LIME's text kernel: ``exp(-d^2 / width^2)``, d the cosine distance to the full mask.
 
     Attributes:
@@ -100,7 +107,6 @@ class Cosine:
 
     width: float = 0.25
     name: ClassVar[str] = "cosine"
-    space: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.width, (int, float)) or not self.width > 0:
@@ -113,11 +119,10 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """Every reading weighs the same."""
+class Uniform(Kernel):
+    """Every mask weighs the same."""
 
     name: ClassVar[str] = "uniform"
-    space: ClassVar[None] = None
 
     def weigh(self, scores: Scores) -> Floats:
         """Ones."""
@@ -129,13 +134,13 @@ KERNELS: dict[str, type[Kernel]] = {cls.name: cls for cls in (RopeRWMD, Hamming,
 
 def resolve_kernel(spec: object) -> Kernel:
     """A kernel by name or as an object."""
-    return resolve("kernel", spec, KERNELS, method="weigh")
+    return resolve("kernel", spec, KERNELS, base=Kernel)
 
 
 def _gaussian(distance: Floats) -> Floats:
     """``exp(-d^2 / median^2)``; an undefined distance counts as the largest defined one.
 
-    The first row is the unmasked prompt at distance zero and is left out of the median. Where the
+    The full prompt comes first, at distance zero, and is left out of the median. Where the
     median is zero every distance that is not zero would weigh nothing, so the mean takes its place;
     where all distances are zero all weights are one.
     """

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.method.scores import Floats, Masks
 from ropelime.registry import resolve
+from ropelime.typing import Floats, Masks
 
-_FEW = 16  # exact readings that count as much as the assumption that cheap ones are of the right size
+_FEW = 16  # exact scores that weigh as much as the assumption that cached ones have the right size
 _DEPENDENT = 1e-7  # a column that is so much smaller without the others' part hangs on them
 
 
 @dataclass(frozen=True)
-class Fit:
+class LinearFit:
     """A linear model of the target: ``intercept + masks @ coef``.
 
     Attributes:
@@ -33,46 +34,65 @@ class Fit:
         return np.asarray(masks @ self.coef + self.intercept)
 
 
-class Regressor(Protocol):
+class Regressor(ABC):
     """Fits targets on masks.
 
-    One whose ``solves_all`` is true solves one system for all columns of the targets, however many.
+    Attributes:
+        name: What it is called in options and explanations.
+        solves_together: Whether one system is solved for all columns of the targets, however many.
+        uses_control_variates: Whether :meth:`fit_mixed` is there.
+        estimates_prior: Whether the size of the penalty is estimated, so that there are residuals however
+            few masks were scored.
     """
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    name: ClassVar[str]
+    solves_together: ClassVar[bool] = False
+    uses_control_variates: ClassVar[bool] = False
+    estimates_prior: ClassVar[bool] = False
+
+    @property
+    def least_scores(self) -> int:
+        """Fewer scored masks than this cannot be fitted."""
+        return 1
+
+    @abstractmethod
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Fit (N,) targets, or each column of (N, T) by itself."""
-        ...
+
+    def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> LinearFit:
+        """Fit few exact scores with many cached ones as control variates, where that is offered."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class WLS:
+class WLS(Regressor):
     """Weighted least squares. With fewer masks than features, the solution of minimum norm."""
 
     name: ClassVar[str] = "wls"
-    solves_all: ClassVar[bool] = True
+    solves_together: ClassVar[bool] = True
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Solve by numpy: importing scikit-learn takes longer than all of it."""
         x, y = centred(masks, targets, weights)
         return _with_intercept(_least_squares(x, y), masks, targets, weights)
 
 
 @dataclass(frozen=True)
-class Ridge:
+class Ridge(Regressor):
     """Weighted least squares with a penalty ``alpha * |coef|^2``.
 
     Attributes:
-        alpha: Strength of the penalty, against weights that are at most one a reading.
+        alpha: Strength of the penalty, against weights of at most one.
     """
 
     alpha: float = 1.0
     name: ClassVar[str] = "ridge"
-    solves_all: ClassVar[bool] = True
+    solves_together: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_alpha(self.name, self.alpha)
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Solve in closed form."""
         from sklearn.linear_model import Ridge as Solver
 
@@ -80,18 +100,20 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class BayesRidge:
-    """Ridge whose penalty the readings choose, smaller for features that turn out to matter.
+class BayesRidge(Regressor):
+    """Empirical-Bayes ridge: the data choose the penalty, smaller for features that turn out to matter.
 
-    The penalty maximises the marginal likelihood of a normal model. Then every feature is given a share
-    of the prior variance by what it was found to weigh, and the fit is made again.
+    The penalty maximises the marginal likelihood of a normal model. Then the prior variance of every
+    feature is set by its estimated weight, and the fit is repeated.
 
     Attributes:
-        rounds: How often the fit is made; one gives every feature the same prior.
+        rounds: How often the fit is repeated; one gives every feature the same prior.
     """
 
     rounds: int = 3
     name: ClassVar[str] = "bayes-ridge"
+    uses_control_variates: ClassVar[bool] = True
+    estimates_prior: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or self.rounds < 1:
@@ -99,7 +121,7 @@ class BayesRidge:
                 f"rounds of bayes-ridge must be a whole number of at least 1, not {self.rounds!r}."
             )
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Fit every target by itself."""
         if targets.ndim == 1:
             coef = self._coefficients(masks, targets, weights)
@@ -108,37 +130,37 @@ class BayesRidge:
             coef = np.stack(columns, 1)
         return _with_intercept(coef, masks, targets, weights)
 
-    def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> Fit:
-        """Fit few exact readings with many cheap ones to lean on: a control variate.
+    def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> LinearFit:
+        """Fit few exact scores with many cached ones as control variates.
 
-        The cheap ones are fitted first. What exact readings differ by from that fit is fitted then,
-        towards zero where they are few; with many of them the cheap ones count for nothing.
+        The cached scores are fitted first. The difference of the exact scores from that fit is fitted
+        next, shrunk to zero where exact scores are few; with many of them the cached ones do not count.
 
         Args:
-            masks: (N, n) of all readings.
+            masks: (N, n) of all scores.
             targets: (N,) or (N, T).
             weights: (N,).
-            exact: (N,) which readings are exact; the unmasked prompt is.
+            exact: (N,) which scores are exact; that of the full prompt is.
         """
-        # Also what was read exactly for want of a cheap reading, such as the unmasked prompt.
-        cheaply = {mask.tobytes() for mask in masks[~exact]}
-        cached = ~exact | np.array([mask.tobytes() not in cheaply for mask in masks])
-        lean = self.fit(masks[cached], targets[cached], weights[cached]).coef
+        # Masks that were scored exactly only, such as the full prompt, belong to the first fit too.
+        also_cached = {mask.tobytes() for mask in masks[~exact]}
+        cached = ~exact | np.array([mask.tobytes() not in also_cached for mask in masks])
+        prior = self.fit(masks[cached], targets[cached], weights[cached]).coef
         columns = targets if targets.ndim == 2 else targets[:, None]
         found = [
             self._coefficients(masks[exact], column[exact], weights[exact], along)
-            for column, along in zip(columns.T, lean.reshape(len(lean), -1).T, strict=True)
+            for column, along in zip(columns.T, prior.reshape(len(prior), -1).T, strict=True)
         ]
-        coef = np.stack(found, 1).reshape(lean.shape)
+        coef = np.stack(found, 1).reshape(prior.shape)
         return _with_intercept(coef, masks[exact], targets[exact], weights[exact])
 
     def _coefficients(
-        self, masks: Masks, targets: Floats, weights: Floats, lean: Floats | None = None
+        self, masks: Masks, targets: Floats, weights: Floats, prior: Floats | None = None
     ) -> Floats:
         x, y = centred(masks, targets, weights)
         coef = np.zeros(x.shape[1])
-        if lean is not None:
-            coef = lean * _stretch(x @ lean, y)
+        if prior is not None:
+            coef = prior * _stretch(x @ prior, y)
             y = y - x @ coef
         towards, scale = coef, np.ones(x.shape[1])
         for _ in range(self.rounds):
@@ -151,7 +173,7 @@ class BayesRidge:
 
 
 @dataclass(frozen=True)
-class Lasso:
+class Lasso(Regressor):
     """Weighted least squares with a penalty on ``|coef|``, which leaves most of them at zero.
 
     Attributes:
@@ -164,22 +186,22 @@ class Lasso:
     def __post_init__(self) -> None:
         _check_alpha(self.name, self.alpha)
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Solve by coordinate descent, each target scaled by its own standard deviation."""
         from sklearn.linear_model import Lasso as Solver
 
         scale = _scale(targets, weights)
         solver = Solver(alpha=self.alpha, max_iter=20_000)
         fit = _fitted(solver, masks, targets / scale, weights)
-        return Fit(fit.coef * scale, fit.intercept * scale)
+        return LinearFit(fit.coef * scale, fit.intercept * scale)
 
 
 @dataclass(frozen=True)
-class LassoCV:
+class LassoCV(Regressor):
     """Lasso with the penalty chosen by cross-validation on the target.
 
     Attributes:
-        folds: Parts that the readings are cut into.
+        folds: Number of folds.
     """
 
     folds: int = 5
@@ -193,10 +215,10 @@ class LassoCV:
 
     @property
     def least_scores(self) -> int:
-        """Fewer readings than this cannot be cut into folds."""
+        """Fewer scored masks than this cannot be divided into folds."""
         return 2 * self.folds
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Choose alpha for the (mean) target, then fit every target with it."""
         from sklearn.linear_model import LassoCV as Solver
         from sklearn.model_selection import KFold
@@ -220,20 +242,20 @@ REGRESSORS: dict[str, type[Regressor]] = {
 
 def resolve_regressor(spec: object) -> Regressor:
     """A regressor by name or as an object."""
-    return resolve("regressor", spec, REGRESSORS, method="fit")
+    return resolve("regressor", spec, REGRESSORS, base=Regressor)
 
 
 def check_enough(regressor: Regressor, count: int) -> None:
-    """Refuse fewer readings than a regressor can fit; most can fit any number."""
-    least = getattr(regressor, "least_scores", 1)
+    """Refuse fewer scored masks than a regressor can fit; most can fit any number."""
+    least = regressor.least_scores
     if count < least:
         raise InputError(
-            f"This regressor needs at least {least} readings, not {count}. Raise the budget if the "
+            f"This regressor needs at least {least} scored masks, not {count}. Raise the budget if the "
             "sampler has more masks, or use regressor='lasso' or 'ridge'."
         )
 
 
-def weighted_r2(fit: Fit, masks: Masks, targets: Floats, weights: Floats) -> float:
+def weighted_r2(fit: LinearFit, masks: Masks, targets: Floats, weights: Floats) -> float:
     """Share of the weighted variance of the targets that the fit accounts for.
 
     NaN where the targets do not vary at all, because then there is nothing to account for.
@@ -253,11 +275,11 @@ def centred(masks: Masks, targets: Floats, weights: Floats) -> tuple[Floats, Flo
     return x * root[:, None], (y.T * root).T
 
 
-def _with_intercept(coef: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+def _with_intercept(coef: Any, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
     """Put the model through the weighted means."""
     middle = np.average(masks, axis=0, weights=weights)
     mean = np.average(targets, axis=0, weights=weights)
-    return Fit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
+    return LinearFit(np.asarray(coef, dtype=np.float64), np.asarray(mean - middle @ coef))
 
 
 def _least_squares(x: Floats, y: Floats) -> Floats:
@@ -297,23 +319,23 @@ def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
     return np.asarray(x.T @ coef if wide else coef), best
 
 
-def _stretch(cv_correlation: Floats, y: Floats) -> float:
-    """By how much to stretch what cheap readings foretell, near one while exact ones are few."""
-    size = float(cv_correlation @ cv_correlation)
+def _stretch(predicted: Floats, y: Floats) -> float:
+    """The factor on what cached scores predict, near one while exact scores are few."""
+    size = float(predicted @ predicted)
     if size <= 0:
         return 1.0
-    return 1.0 + (float(cv_correlation @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
+    return 1.0 + (float(predicted @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
 
 
-def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
     solver.fit(masks.astype(float), targets, sample_weight=weights)
     coef = np.asarray(solver.coef_, dtype=np.float64)
     intercept = np.asarray(solver.intercept_, dtype=np.float64)
-    return Fit(coef.T.reshape(masks.shape[1:] + targets.shape[1:]), intercept)
+    return LinearFit(coef.T.reshape(masks.shape[1:] + targets.shape[1:]), intercept)
 
 
 def _scale(targets: Floats, weights: Floats) -> Floats:
-    """Weighted standard deviation; a reading that weighs nothing changes nothing."""
+    """Weighted standard deviation; a score of weight zero changes nothing."""
     mean = np.average(targets, axis=0, weights=weights)
     spread = np.sqrt(np.average((targets - mean) ** 2, axis=0, weights=weights))
     return np.where(spread > 0, spread, 1.0)

@@ -1,6 +1,6 @@
-"""How many features become a set of masks: which are kept, and which are taken away.
+"""Samplers: which features each mask keeps.
 
-Every sampler gives distinct masks and never the full prompt, which is always read on top of them.
+Every sampler gives distinct masks and never the full prompt, which is always scored besides.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.method.scores import Masks
 from ropelime.registry import resolve, unknown
+from ropelime.typing import Masks
 
 MOST_EXHAUSTIVE = 16
 
@@ -27,8 +28,8 @@ class Sample:
 
     Attributes:
         masks: (N, n) distinct, True = kept.
-        asked: How many masks were asked for.
-        note: What had to be done differently from what was asked, or nothing.
+        requested: How many masks the sampler was to draw.
+        note: How the masks differ from the request, and why; often empty.
     """
 
     masks: Masks
@@ -36,12 +37,18 @@ class Sample:
     note: str = ""
 
 
-class Sampler(Protocol):
-    """Draws masks over ``n`` features."""
+class Sampler(ABC):
+    """Draws masks over ``n`` features.
 
+    Attributes:
+        name: What it is called in options and explanations.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
-        """Draw at most ``budget`` masks, or as many as the sampler itself finds right."""
-        ...
+        """Draw at most ``budget`` masks, or the sampler's own number if None."""
 
 
 _KEEP = {"sqrt": 1.0, "2sqrt": 2.0, "4sqrt": 4.0}
@@ -49,7 +56,7 @@ _COUNT = ("M", "M/2", "M/4", "16k", "8k", "4k")
 
 
 @dataclass(frozen=True)
-class SparseK:
+class SparseK(Sampler):
     """Masks of one size ``k``, ``ceil(c ln k)`` of them: the paper's sampling.
 
     The logarithm is of ``k`` as the formula gives it; only the size of the masks is rounded and clipped
@@ -130,7 +137,7 @@ SPARSE_K_SETTINGS = tuple(f"sparse-k:{k}:{c}" for k in _KEEP for c in _COUNT)
 
 
 @dataclass(frozen=True)
-class BestSparseK:
+class BestSparseK(Sampler):
     """Sparse-K at the setting that the paper's sweep ranks first for the number of features.
 
     For 9 to 11 features the paper names two: its sweep ranks (4√M, M) first, its summary shows
@@ -154,7 +161,7 @@ class BestSparseK:
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(Sampler):
     """Every mask that removes exactly one feature."""
 
     name: ClassVar[str] = "leave-one-out"
@@ -165,23 +172,23 @@ class LeaveOneOut:
 
 
 @dataclass(frozen=True)
-class LeaveOneOutFirst:
-    """Every mask that removes one feature; with a larger budget, random halves after them."""
+class LeaveOneOutFirst(Sampler):
+    """Leave-one-out masks; with a larger budget, random-half masks after them."""
 
     name: ClassVar[str] = "leave-one-out-first"
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
-        """All single removals, or a random part of them, or :class:`Hadamard` masks on top."""
-        singles = LeaveOneOut().sample(n, budget=None, rng=rng)
+        """All leave-one-out masks, a random part of them, or :class:`Hadamard` masks on top."""
+        leave_one_out = LeaveOneOut().sample(n, budget=None, rng=rng)
         if budget is None or budget <= n:
             return LeaveOneOut().sample(n, budget=budget, rng=rng)
-        draws = itertools.chain(singles.masks, _hadamard(n, rng))
+        draws = itertools.chain(leave_one_out.masks, _hadamard(n, rng))
         return _distinct(draws, n, budget, self.name)
 
 
 @dataclass(frozen=True)
-class OneAtATime:
-    """Every mask that keeps exactly one feature: one full pass in all."""
+class OneAtATime(Sampler):
+    """Every mask that keeps exactly one feature: about one prompt in tokens, all together."""
 
     name: ClassVar[str] = "one-at-a-time"
 
@@ -191,7 +198,7 @@ class OneAtATime:
 
 
 @dataclass(frozen=True)
-class Bernoulli:
+class Bernoulli(Sampler):
     """Each feature kept with probability ``p``, independently: LIME and ContextCite.
 
     Attributes:
@@ -215,12 +222,12 @@ class Bernoulli:
 
 
 @dataclass(frozen=True)
-class Hadamard:
-    """Random halves that tell the features apart as evenly as can be.
+class Hadamard(Sampler):
+    """Random-half masks with orthogonal columns.
 
-    The rows of a Hadamard matrix, whose columns are orthogonal: features take random columns with
-    random signs, so every mask is still a random half, but no two features go together more often than
-    any others. Beyond one matrix another is begun.
+    Features take random columns of a Hadamard matrix with random signs. Every mask is still a random
+    half, but no two features are removed together more often than any others. Beyond the rows of one
+    matrix another is begun.
 
     Attributes:
         count: Masks drawn where no budget is given.
@@ -239,7 +246,7 @@ class Hadamard:
 
 
 @dataclass(frozen=True)
-class Exhaustive:
+class Exhaustive(Sampler):
     """Every mask but the full prompt: 2^n - 1 of them."""
 
     name: ClassVar[str] = "exhaustive"
@@ -257,7 +264,7 @@ class Exhaustive:
 
 
 @dataclass(frozen=True)
-class ShapleyKernel:
+class ShapleyKernel(Sampler):
     """Sizes drawn in proportion to the Shapley kernel, each mask with its complement.
 
     Attributes:
@@ -277,7 +284,7 @@ class ShapleyKernel:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(Sampler):
     """Several samplers one after the other; masks that occur twice are taken once.
 
     Attributes:
@@ -333,7 +340,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
 
 def resolve_sampler(spec: object) -> Sampler:
     """A sampler by name or as an object."""
-    return resolve("sampler", spec, SAMPLERS, method="sample")
+    return resolve("sampler", spec, SAMPLERS, base=Sampler)
 
 
 def _check_count(name: str, count: int) -> None:

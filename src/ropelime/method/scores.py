@@ -1,4 +1,4 @@
-"""What the surrogate read: one row for each masked prompt."""
+"""What the surrogate scored: the output's log-probabilities under every mask."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ropelime.method.rope import RopeSpace
-
-Masks = npt.NDArray[np.bool_]  # (N, n), True = the feature is kept
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from ropelime.typing import Floats, Ints, Masks
 
 
 @dataclass(frozen=True)
 class QuestionScores:
-    """The same readings for what stands between the last feature and the output: the question.
+    """The same scores for the text between the last feature and the output: the question.
 
     Attributes:
-        logprob: (N, Q) log-probability of each of its tokens; NaN where a mask cut into them.
-        kl: (N, Q) divergence from the unmasked prediction there.
+        logprob: (N, Q) log-probability of each of its tokens; NaN where a mask removed some of them.
+        kl: (N, Q) KL divergence from the prediction under the full prompt.
     """
 
     logprob: Floats
@@ -30,21 +26,26 @@ class QuestionScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """The readings of N masks over n features and T output tokens.
+    """Scores of N masks over n features and T output tokens.
+
+    The first mask is the full prompt. Where scores were collected for an explanation, the second is the
+    prompt with no feature; :meth:`fitted` leaves it out. Other code uses the names below and no row
+    numbers.
 
     Attributes:
-        masks: (N, n) which features were kept; the first row is the unmasked prompt.
+        masks: (N, n) which features were kept.
         logprob: (N, T) log-probability of each output token, in nats.
-        kl: (N, T) divergence from the unmasked prediction at each output position, in nats; None
-            where the surrogate gives only the probabilities of the output.
-        distances: (N,) mover's distance for each rotary space that was read; NaN where nothing is kept.
-        tokens: (N,) length of each masked prompt with the output, of a cheap reading what it ran.
-        scored: Tokens that the surrogate ran, after work that the masks share was done once.
-        seconds: Time that this took.
-        note: What the reader of the result should know about the reading; empty where nothing is.
-        exact: (N,) which readings ran the whole masked prompt; all of them if not given.
-        asked: Readings of the question, where they were wanted.
-        instead: (N, U) log-probability of each token of another answer, where there is one to compare.
+        kl: (N, T) KL divergence from the prediction under the full prompt at each output position, in
+            nats; None where the surrogate gives the output's probabilities only.
+        distances: (N,) mover's distance for each rotary space; NaN where nothing is kept.
+        tokens: (N,) length of each masked prompt with the output; with cached scoring, of what was run.
+        tokens_run: Tokens of all forward passes, shared prefixes counted once.
+        seconds: Time that they took.
+        note: What the reader of the result should know about the scoring; often empty.
+        exact: (N,) which masks had a forward pass of their own over the whole masked prompt; all of
+            them if not given.
+        question: Scores of the question, where they were wanted.
+        alternative: (N, U) log-probability of each token of the answer to compare with, if there is one.
     """
 
     masks: Masks
@@ -65,14 +66,34 @@ class Scores:
 
     @property
     def output_logprob(self) -> Floats:
-        """(N,) log-probability of the output, less that of the other answer if there is one."""
-        output_logprob = self.logprob.sum(1)
-        return np.asarray(
-            output_logprob if self.alternative is None else output_logprob - self.alternative.sum(1)
-        )
+        """(N,) log-probability of the output, minus that of the alternative if there is one."""
+        total = self.logprob.sum(1)
+        return np.asarray(total if self.alternative is None else total - self.alternative.sum(1))
+
+    @property
+    def full(self) -> Scores:
+        """The full prompt alone."""
+        return self.select([0])
+
+    @property
+    def empty(self) -> Scores:
+        """The prompt with no feature, of scores that were collected for an explanation."""
+        return self.select([1])
+
+    @property
+    def ablations(self) -> Scores:
+        """All masks that were scored after the full prompt."""
+        return self.select(np.arange(1, len(self.masks)))
+
+    def fitted(self) -> Scores:
+        """What is fitted: everything but the prompt with no feature."""
+        return self.select(np.delete(np.arange(len(self.masks)), 1))
 
     def select(self, rows: Sequence[int] | Ints | Masks) -> Scores:
-        """The same readings for some of the rows only."""
+        """The scores of some of the masks."""
+        question = self.question
+        if question is not None:
+            question = QuestionScores(question.logprob[rows], question.kl[rows])
         return replace(
             self,
             masks=self.masks[rows],
@@ -81,20 +102,14 @@ class Scores:
             distances={space: distance[rows] for space, distance in self.distances.items()},
             tokens=self.tokens[rows],
             exact=self.exact[rows],
-            question=None
-            if self.question is None
-            else QuestionScores(self.question.logprob[rows], self.question.kl[rows]),
+            question=question,
             alternative=None if self.alternative is None else self.alternative[rows],
         )
 
-    def fitted(self) -> Scores:
-        """The readings that are fitted: all but the second, which is the prompt with no feature."""
-        return self.select(np.delete(np.arange(len(self.masks)), 1))
-
     def columns(self, start: int, end: int) -> Scores:
-        """The same readings for the output tokens ``start`` to ``end`` only.
+        """The scores of the output tokens ``start`` to ``end``.
 
-        Of another answer, whose tokens stand beside none of these, they get their part.
+        The tokens of an alternative answer correspond to none of these, so they get a proportional part.
         """
         part = (end - start) / self.logprob.shape[1]
         return replace(
@@ -104,31 +119,46 @@ class Scores:
             kl=None if self.kl is None else self.kl[:, start:end],
         )
 
+    def distinct(self) -> int:
+        """How many masks were scored; one that was scored both cached and exactly counts twice."""
+        return len(np.unique(np.column_stack([self.masks, self.exact]), axis=0))
+
+    def against(self, other: Scores) -> Scores:
+        """These scores with those of an alternative answer under the same masks beside them."""
+        return replace(
+            self,
+            alternative=other.logprob,
+            tokens=self.tokens + other.tokens,
+            tokens_run=self.tokens_run + other.tokens_run,
+            seconds=self.seconds + other.seconds,
+        )
+
 
 def join(a: Scores, b: Scores) -> Scores:
-    """Readings that were made later behind the first ones; what was not read of them is NaN."""
+    """Append scores; what ``b`` lacks is NaN."""
     kl = None
     if a.kl is not None:
         kl = np.concatenate([a.kl, np.full(b.logprob.shape, np.nan) if b.kl is None else b.kl])
+    alternative = None
+    if a.alternative is not None and b.alternative is not None:
+        alternative = np.concatenate([a.alternative, b.alternative])
     blank = np.full(len(b.masks), np.nan)
     return Scores(
-        np.concatenate([a.masks, b.masks]),
-        np.concatenate([a.logprob, b.logprob]),
-        kl,
-        {s: np.concatenate([d, b.distances.get(s, blank)]) for s, d in a.distances.items()},
-        np.concatenate([a.tokens, b.tokens]),
-        a.tokens_run + b.tokens_run,
-        a.seconds + b.seconds,
-        " ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
-        np.concatenate([a.exact, b.exact]),
-        None if a.question is None else _more_question(a.question, b),
-        None
-        if a.alternative is None or b.alternative is None
-        else np.concatenate([a.alternative, b.alternative]),
+        masks=np.concatenate([a.masks, b.masks]),
+        logprob=np.concatenate([a.logprob, b.logprob]),
+        kl=kl,
+        distances={s: np.concatenate([d, b.distances.get(s, blank)]) for s, d in a.distances.items()},
+        tokens=np.concatenate([a.tokens, b.tokens]),
+        tokens_run=a.tokens_run + b.tokens_run,
+        seconds=a.seconds + b.seconds,
+        note=" ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
+        exact=np.concatenate([a.exact, b.exact]),
+        question=None if a.question is None else _joined(a.question, b),
+        alternative=alternative,
     )
 
 
-def _more_question(question: QuestionScores, more: Scores) -> QuestionScores:
+def _joined(question: QuestionScores, more: Scores) -> QuestionScores:
     blank = np.full((len(more.masks), question.logprob.shape[1]), np.nan)
     new = more.question or QuestionScores(blank, blank)
     return QuestionScores(

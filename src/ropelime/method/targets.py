@@ -1,47 +1,56 @@
-"""What the regression explains: how far a masked prompt moves the answer, relative to the full one."""
+"""What the regression explains: how far an ablation moves the answer, relative to the full prompt."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Floats, Scores
+from ropelime.method.scores import Scores
 from ropelime.registry import resolve
+from ropelime.typing import Floats
 
 
-class Target(Protocol):
-    """Turns readings into regression targets."""
+class Target(ABC):
+    """Turns scores into regression targets.
 
-    needs_kl: ClassVar[bool]
-    support: ClassVar[int]
+    Attributes:
+        name: What it is called in options and explanations.
+        unit: The unit of its values.
+        support: Sign that turns a coefficient into a weight: -1 where keeping a supporting feature
+            lowers the value.
+        needs_kl: Whether the surrogate must give KL divergences.
+    """
+
+    name: ClassVar[str]
     unit: ClassVar[str]
+    support: ClassVar[int] = -1
+    needs_kl: ClassVar[bool] = False
 
     @property
-    def reads_question(self) -> bool:
-        """Whether readings of the question are used, where there is one."""
-        ...
+    def question_weight(self) -> float:
+        """How much the question counts beside the answer; 0 if its scores are not used."""
+        return 0.0
 
+    @abstractmethod
     def values(self, scores: Scores) -> Floats:
-        """(N,) one value for each mask; the unmasked prompt (row 0) has zero."""
-        ...
+        """(N,) one value for each mask; that of the full prompt is zero."""
 
+    @abstractmethod
     def token_values(self, scores: Scores) -> Floats:
         """(N, T) the same for each output token by itself."""
-        ...
 
 
 @dataclass(frozen=True)
-class KL:
-    """Divergence from the unmasked prediction, mean over the output positions: the paper's target."""
+class KL(Target):
+    """KL divergence from the prediction under the full prompt, mean over positions: the paper's target."""
 
     name: ClassVar[str] = "kl"
     needs_kl: ClassVar[bool] = True
-    reads_question: ClassVar[bool] = False
-    support: ClassVar[int] = -1  # keeping a supporting feature lowers the value
     unit: ClassVar[str] = "nats per output token"
 
     def values(self, scores: Scores) -> Floats:
@@ -54,13 +63,11 @@ class KL:
 
 
 @dataclass(frozen=True)
-class SqrtKL:
-    """Square root of the divergence: a distance, less ruled by the few largest readings."""
+class SqrtKL(Target):
+    """Square root of the KL divergence: a distance, less dominated by a few large values."""
 
     name: ClassVar[str] = "sqrt-kl"
     needs_kl: ClassVar[bool] = True
-    reads_question: ClassVar[bool] = False
-    support: ClassVar[int] = -1
     unit: ClassVar[str] = "square root of nats per output token"
 
     def values(self, scores: Scores) -> Floats:
@@ -73,29 +80,27 @@ class SqrtKL:
 
 
 @dataclass(frozen=True)
-class Shift:
-    """How far the prediction moves and how much the output loses by it, most at tokens it was sure of.
+class Shift(Target):
+    """Root of the KL divergence plus the drop in log-probability, weighted towards likely tokens.
 
-    At each output position the root of the divergence plus the drop of the log-probability where it is
-    a drop; over the positions a mean that is weighted by the probability of the token under the full
-    prompt. A token that the surrogate would not have said says little about where it came from.
+    At each output position the two are added, a rise in log-probability counting as zero. The mean over
+    the positions is weighted by the probability of the token under the full prompt: a token that the
+    surrogate finds unlikely carries little information about its source.
 
     Attributes:
-        floor: Added to every probability, so that no token is without weight.
+        floor: Added to every probability, so that every token has some weight.
     """
 
     name: ClassVar[str] = "shift"
     needs_kl: ClassVar[bool] = True
-    reads_question: ClassVar[bool] = False
-    support: ClassVar[int] = -1
     unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
 
     floor: float = 0.2
 
     def values(self, scores: Scores) -> Floats:
         """Weighted mean over tokens."""
-        sure = np.exp(scores.logprob[0]) + self.floor
-        return np.asarray(self.token_values(scores) @ (sure / sure.sum()))
+        likely = np.exp(scores.logprob[0]) + self.floor
+        return np.asarray(self.token_values(scores) @ (likely / likely.sum()))
 
     def token_values(self, scores: Scores) -> Floats:
         """The shift at each position."""
@@ -103,11 +108,11 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The shift of the answer, and that of the question before it: what a person would cite.
+class Evidence(Target):
+    """The shift of the answer plus that of the question: what a person would cite.
 
-    A part may matter because the answer follows from it, or because the question is about it, as the
-    bridge of an answer in two steps is. Both shifts are taken as shares of all that the masks did.
+    A part may matter because the answer follows from it, or because the question is about it, like the
+    bridging fact of a multi-hop question. Each shift is divided by its mean over the masks.
 
     Attributes:
         question: How much the question counts beside the answer.
@@ -116,7 +121,6 @@ class Evidence:
 
     name: ClassVar[str] = "evidence"
     needs_kl: ClassVar[bool] = True
-    support: ClassVar[int] = -1
     unit: ClassVar[str] = "mean shifts per output token"
 
     question: float = 1.0
@@ -129,21 +133,21 @@ class Evidence:
                 raise InputError(f"{name} of evidence must be a number from 0 on, not {value!r}.")
 
     @property
-    def reads_question(self) -> bool:
-        """Not where it counts for nothing."""
-        return self.question > 0
+    def question_weight(self) -> float:
+        """As chosen."""
+        return self.question
 
     def values(self, scores: Scores) -> Floats:
         """Both shifts, each in units of its mean over the masks."""
         shift = Shift(self.floor).values(scores)
-        found = shift / _mean(shift)
+        answer = shift / _mean(shift)
         question = scores.question
-        if question is None or not self.reads_question:
-            return np.asarray(found)
-        sure = np.exp(question.logprob[0]) + self.floor
-        moved = _shift(question.logprob, np.maximum(question.kl, 0.0)) @ (sure / sure.sum())
-        moved = np.nan_to_num(moved)  # a mask that cut into the question says nothing about it
-        return np.asarray(found + self.question * moved / _mean(moved))
+        if question is None or not self.question:
+            return np.asarray(answer)
+        likely = np.exp(question.logprob[0]) + self.floor
+        moved = _shift(question.logprob, np.maximum(question.kl, 0.0)) @ (likely / likely.sum())
+        moved = np.nan_to_num(moved)  # a mask that removes a part of the question says nothing about it
+        return np.asarray(answer + self.question * moved / _mean(moved))
 
     def token_values(self, scores: Scores) -> Floats:
         """The shift of each output token; the question has no part in it."""
@@ -151,13 +155,10 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class NLL:
+class NLL(Target):
     """Drop of the log-probability of the output, summed over its tokens."""
 
     name: ClassVar[str] = "nll"
-    needs_kl: ClassVar[bool] = False
-    reads_question: ClassVar[bool] = False
-    support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats"
 
     def values(self, scores: Scores) -> Floats:
@@ -170,12 +171,10 @@ class NLL:
 
 
 @dataclass(frozen=True)
-class Logit:
-    """Log-odds of the output as a whole, relative to the unmasked prompt: ContextCite's target."""
+class Logit(Target):
+    """Log-odds of the output as a whole, relative to the full prompt: ContextCite's target."""
 
     name: ClassVar[str] = "logit"
-    needs_kl: ClassVar[bool] = False
-    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
 
@@ -191,28 +190,25 @@ class Logit:
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """Drop of the log-probability of the output, less that of another answer under the same masks."""
+class Contrast(Target):
+    """Drop of the output's log-probability minus that of an alternative answer under the same masks."""
 
     name: ClassVar[str] = "contrast"
-    needs_kl: ClassVar[bool] = False
-    reads_question: ClassVar[bool] = False
-    support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats for this answer over the other"
 
     def values(self, scores: Scores) -> Floats:
-        """Sum over the tokens of either."""
+        """Sum over the tokens of each."""
         return np.asarray(NLL().values(scores) - self._other(scores))
 
     def token_values(self, scores: Scores) -> Floats:
-        """The drop at each token, the other answer's drop spread evenly over them."""
+        """The drop at each token; the alternative's drop is spread evenly over them."""
         drop = NLL().token_values(scores)
         return np.asarray(drop - self._other(scores)[:, None] / drop.shape[1])
 
     @staticmethod
     def _other(scores: Scores) -> Floats:
         if scores.alternative is None:
-            raise InputError("target='contrast' needs another answer: pass instead_of='...'.")
+            raise InputError("target='contrast' needs an alternative answer: pass instead_of='...'.")
         output_logprob = scores.alternative.sum(1)
         return np.asarray(output_logprob[0] - output_logprob)
 
@@ -224,25 +220,25 @@ TARGETS: dict[str, type[Target]] = {
 
 def resolve_target(spec: object) -> Target:
     """A target by name or as an object."""
-    return resolve("target", spec, TARGETS, method="values")
+    return resolve("target", spec, TARGETS, base=Target)
 
 
 def _kl(scores: Scores) -> Floats:
     if scores.kl is None:
         raise ModelError(
-            "This surrogate gives the probabilities of the output only, and divergence needs those of "
+            "This surrogate gives the probabilities of the output only, and KL divergence needs those of "
             "the whole vocabulary. Use target='nll' or 'logit' with it."
         )
-    return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence a hair under zero
+    return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence just below zero
 
 
 def _shift(logprob: Floats, kl: Floats) -> Floats:
-    """Root of the divergence, and the drop of the log-probability where it is one."""
+    """Root of the KL divergence plus the drop in log-probability, a rise counting as zero."""
     return np.asarray(np.sqrt(kl) + np.maximum(logprob[:1] - logprob, 0.0))
 
 
 def _mean(values: Floats) -> float:
-    """Mean over the masks, without the unmasked prompt; one where nothing moved."""
+    """Mean over the ablations; one where nothing moved."""
     mean = float(values[1:].mean()) if len(values) > 1 else 0.0
     return mean if mean > 0 else 1.0
 

@@ -105,7 +105,7 @@ def check(e: Explanation, assertion: Assertion) -> Verdict:
         at = e.output.find(assertion.of)
         if at < 0:
             raise InputError(f"The answer does not say {_short(assertion.of)!r}.")
-        e = e.for_output(at, at + len(assertion.of))
+        e = for_output(e, at, at + len(assertion.of))
     inside = _features(e, assertion)
     fair = float(inside.mean())
     if fair == 1.0 and assertion.limit is None:

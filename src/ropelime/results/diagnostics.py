@@ -1,4 +1,4 @@
-"""How far to trust an explanation, from what is known without labels, in plain words."""
+"""Diagnostics: what is known about the quality of an explanation without labels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Diagnostics:
 
     Attributes:
         r2: Weighted R² of the fit; NaN where the target does not vary.
-        effective_samples: Effective number of readings under the kernel's weights.
+        effective_samples: Effective number of scored masks under the kernel's weights.
         logprob_full: Log-probability of the output with all features, nats per token.
         logprob_empty: The same with none of them.
         masks_requested: Masks that the sampler was to draw.
-        masks_scored: Masks that it drew; one that was read cheaply and exactly counts twice.
-        notes: What was done differently from what was asked, and why.
+        masks_scored: Masks that it drew; one that was scored both cached and exactly counts twice.
+        notes: How the scoring differs from the request, and why.
         warnings: When not to trust it, in plain words.
     """
 
@@ -44,19 +44,19 @@ class Diagnostics:
 def diagnose(
     scores: Scores, fitted: Attribution, *, requested: int, notes: tuple[str, ...]
 ) -> Diagnostics:
-    """Look at the readings and the fit.
+    """Examine the scores and the fit.
 
     Args:
-        scores: The readings: the unmasked prompt, the prompt with no feature, then the masks.
-        fitted: What was made of them.
+        scores: The full prompt, the prompt with no feature, then the masks.
+        fitted: Their fit.
         requested: How many masks the sampler was to draw.
-        notes: What was done differently from what was asked.
+        notes: How the scoring differs from the request.
     """
     return Diagnostics(
         r2=fitted.r2,
-        effective_samples=fitted.effective,
-        logprob_full=float(scores.logprob[0].mean()),
-        logprob_empty=float(scores.logprob[1].mean()),
+        effective_samples=fitted.effective_samples,
+        logprob_full=float(scores.full.logprob.mean()),
+        logprob_empty=float(scores.empty.logprob.mean()),
         masks_requested=requested,
         masks_scored=len(scores.masks) - 2,
         notes=tuple(dict.fromkeys((*notes, *_notes(scores, fitted)))),
@@ -67,12 +67,12 @@ def diagnose(
 def _notes(scores: Scores, fitted: Attribution) -> tuple[str, ...]:
     if len(scores.masks) - 1 != scores.masks.shape[1] + 1 or fitted.r2 < _EXACT:
         return ()
-    return ("The fit has as many readings as unknowns: it is exact, and its R² says nothing.",)
+    return ("The fit has as many scores as unknowns: it is exact, and its R² says nothing.",)
 
 
 def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
     found: list[str] = []
-    full, none = float(scores.logprob[0].mean()), float(scores.logprob[1].mean())
+    full, none = float(scores.full.logprob.mean()), float(scores.empty.logprob.mean())
     rows, features = len(scores.masks) - 1, scores.masks.shape[1]
     if full < _SURPRISED:
         found.append(
@@ -91,20 +91,20 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
             "by itself, or be misled by the prompt."
         )
     if not np.any(fitted.weights):
-        found.append("Every weight is zero: nothing could be told apart, and all shares are equal.")
+        found.append("Every weight is zero: the features cannot be told apart, and all normalised weights are equal.")
     if rows <= features:
         found.append(
-            f"{rows} readings for {features} features leave the fit undetermined; of all "
-            "weights that fit, small ones were taken. Raise the budget for firmer ones."
+            f"{rows} scores for {features} features leave the fit underdetermined; the solution of minimum "
+            "norm was taken. Raise the budget for firmer weights."
         )
     elif fitted.r2 < _POOR_FIT:
         found.append(
-            f"A sum of single shares accounts for only {max(fitted.r2, 0):.0%} of what the masks did: "
-            "features may work together, or the readings are noisy."
+            f"The linear fit accounts for only {max(fitted.r2, 0):.0%} of the variance over the masks: "
+            "features may interact, or the scores are noisy."
         )
-    if fitted.effective < min(_FEW, 0.3 * rows):
+    if fitted.effective_samples < min(_FEW, 0.3 * rows):
         found.append(
-            f"The kernel leaves about {fitted.effective:.1f} of {rows} readings: a few masks decide it "
-            "all. Try kernel='uniform'."
+            f"Under the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a few "
+            "masks decide the fit. Try kernel='uniform'."
         )
     return found

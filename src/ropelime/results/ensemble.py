@@ -1,4 +1,4 @@
-"""Several surrogates on one answer: their explanations joined, and how far they agree."""
+"""An ensemble of surrogates: their explanations averaged, and how far they agree."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from itertools import combinations
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.method.scores import Floats
+from ropelime.method.attribution import normalized
 from ropelime.method.uncertainty import LEVEL
-from ropelime.results.explanation import Cost, Explanation
+from ropelime.results.explanation import Cost, ExplanationData, slice_output
 from ropelime.results.trust import Trust
 from ropelime.text.prompt import Span
+from ropelime.typing import Floats
 
-_UNIT = "share of all weights"
-_AGREE, _DIFFER = 0.7, 0.3  # rank correlations from which and below which it is said so
+_UNIT = "normalised weight"
+_AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which the trust says so
 
 
-def combine(members: Sequence[Explanation]) -> Explanation:
+def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     """One explanation out of several of the same prompt and answer, each by another surrogate.
 
-    Every member's weights are taken as shares, so that one that is surer of everything does not count
-    for more, and averaged. The readings, the output tokens, the notes and the figures are the first
-    member's, the warnings those of all.
+    Every member's weights are normalised, so that a more confident one does not count for more, and
+    averaged. The scores, the output tokens, the notes and the figures are the first member's, the
+    warnings those of all.
 
     Args:
         members: The explanations, at least two.
@@ -33,23 +34,21 @@ def combine(members: Sequence[Explanation]) -> Explanation:
     for other in members[1:]:
         if [f.text for f in other.features] != [f.text for f in first.features]:
             raise InputError(
-                f"{_name(first)} and {_name(other)} cut the prompt into different features; choose "
+                f"{_name(first)} and {_name(other)} split the prompt into different features; choose "
                 "features that do not depend on a tokenizer, such as 'sentence'."
             )
-    # One that found nothing has no shares to give.
+    # A member whose weights are all zero contributes nothing.
     totals = [float(np.abs(m.weights).sum()) or np.inf for m in members]
-    shares = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
-    weights = shares.mean(0)
-    size = np.abs(weights)
-    normalized_weights = size / size.sum() if size.sum() > 0 else np.full(len(size), 1 / len(size))
-    agreement = _agreement(shares)
+    each = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
+    weights = each.mean(0)
+    agreement = _agreement(each)
     trusted = [m.trust for m in members if m.trust is not None]
     return replace(
         first,
-        normalized_weights=normalized_weights,
+        normalized_weights=normalized(weights),
         weights=weights,
         token_weights=_by_token(members, totals),
-        intervals=_intervals(members, shares, totals),
+        intervals=_intervals(members, each, totals),
         trust=_trust(trusted, agreement, [_name(m) for m in members]) if trusted else None,
         cost=Cost(
             sum(m.cost.masks for m in members),
@@ -67,7 +66,7 @@ def combine(members: Sequence[Explanation]) -> Explanation:
     )
 
 
-def _warnings(members: Sequence[Explanation]) -> tuple[str, ...]:
+def _warnings(members: Sequence[ExplanationData]) -> tuple[str, ...]:
     """Those of all members, each with the names of those that it is about."""
     about: dict[str, list[str]] = {}
     for member in members:
@@ -76,23 +75,23 @@ def _warnings(members: Sequence[Explanation]) -> tuple[str, ...]:
     return tuple(f"{' and '.join(names)}: {warning}" for warning, names in about.items())
 
 
-def _name(member: Explanation) -> str:
+def _name(member: ExplanationData) -> str:
     return str(member.config["surrogate"].get("name", "a surrogate"))
 
 
-def _agreement(shares: Floats) -> float:
-    """Mean rank correlation of the members' shares, two by two; 0 where one has no ranking."""
+def _agreement(each: Floats) -> float:
+    """Mean pairwise rank correlation of the members' weights; 0 where one has no ranking."""
     from scipy.stats import spearmanr
 
-    pairs = combinations(np.abs(shares), 2)
+    pairs = combinations(np.abs(each), 2)
     found = [spearmanr(a, b).statistic if np.ptp(a) > 0 and np.ptp(b) > 0 else 0.0 for a, b in pairs]
     return float(np.mean(found))
 
 
 def _intervals(
-    members: Sequence[Explanation], shares: Floats, totals: Sequence[float]
+    members: Sequence[ExplanationData], each: Floats, totals: Sequence[float]
 ) -> Floats | None:
-    """90 % intervals of the mean share: what each member leaves open, and what they differ by."""
+    """90 % intervals of the mean weight: the members' own uncertainty, and the spread between them."""
     if any(m.intervals is None for m in members):
         return None
     from scipy.special import stdtrit
@@ -106,32 +105,32 @@ def _intervals(
     count = len(members)
     own = np.sqrt(np.mean(np.square(halves), axis=0) / count)
     quantile = float(stdtrit(count - 1, (1 + LEVEL) / 2))
-    apart = np.minimum(quantile, 3.0) * shares.std(0, ddof=1) / np.sqrt(count)
+    apart = np.minimum(quantile, 3.0) * each.std(0, ddof=1) / np.sqrt(count)
     half = np.hypot(own, apart)
-    return np.asarray(shares.mean(0)[:, None] + half[:, None] * np.array([-1.0, 1.0]))
+    return np.asarray(each.mean(0)[:, None] + half[:, None] * np.array([-1.0, 1.0]))
 
 
-def _by_token(members: Sequence[Explanation], totals: Sequence[float]) -> Floats:
+def _by_token(members: Sequence[ExplanationData], totals: Sequence[float]) -> Floats:
     """(n, T) weights for the first member's tokens; another's are spread over what they overlap."""
     first = members[0]
     total = first.token_weights / totals[0]
     for member, of in zip(members[1:], totals[1:], strict=True):
-        into = np.array([_shares(span, first.output_spans) for span in member.output_spans])
+        into = np.array([_overlap(span, first.output_spans) for span in member.output_spans])
         total = total + member.token_weights / of @ into
     return np.asarray(total / len(members))
 
 
-def _shares(span: Span, over: Sequence[Span]) -> Floats:
-    """How a token is spread over those of another tokenizer, of which several may be one character."""
+def _overlap(span: Span, over: Sequence[Span]) -> Floats:
+    """How a token is spread over those of another tokenizer, several of which may be one character."""
     start, end = span
     shared = np.array([max(0, min(b, end) - max(a, start)) for a, b in over], dtype=float)
-    if not shared.any():  # it stands for nothing that can be seen: it goes to the nearest
+    if not shared.any():  # it covers no character: it goes to the nearest token
         shared[int(np.argmin([abs(a - start) for a, _ in over]))] = 1.0
     return np.asarray(shared / shared.sum())
 
 
 def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> Trust:
-    """The mean of what the members are worth, less where they disagree."""
+    """The mean of the members' trust, lowered where they disagree."""
     value = float(np.mean([t.value for t in trusted])) * (0.5 + 0.5 * max(agreement, 0.0))
     who = " and ".join([", ".join(names[:-1]), names[-1]])
     if agreement >= _AGREE:
@@ -139,3 +138,18 @@ def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> 
     if agreement < _DIFFER:
         return Trust(value, f"{who} disagree about the ranking: treat it as a hint only.")
     return Trust(value, f"{who} agree in part. {trusted[0].text}")
+
+
+def for_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
+    """The explanation of one span of the output, from the scores that are there.
+
+    Args:
+        e: The explanation, of one surrogate or of several.
+        start: First character of the span in the output.
+        end: The character after its last.
+    """
+    if e.members:
+        part = combine([for_output(member, start, end) for member in e.members])
+    else:
+        part = slice_output(e, start, end)
+    return replace(part, also=None if e.also is None else for_output(e.also, start, end))

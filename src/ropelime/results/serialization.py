@@ -17,12 +17,13 @@ from ropelime.errors import InputError
 from ropelime.files import replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, QuestionScores, Scores
+from ropelime.method.scores import QuestionScores, Scores
 from ropelime.results.diagnostics import Diagnostics
 from ropelime.results.explanation import Cost, Explanation
 from ropelime.results.trust import Trust
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
+from ropelime.typing import Floats
 
 FORMAT = "ropelime.explanation"
 VERSION = 2

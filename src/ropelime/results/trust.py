@@ -12,10 +12,10 @@ from ropelime.method.attribution import Attribution
 from ropelime.method.scores import Scores
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
-# the logarithm of its share and how much less likely the answer is without it (docs/reading.md).
-_FIRST, _SHARE, _DROP = 2.92, 1.30, 1.15
-# Fitted there too: the rank correlation with unseen readings, against that with left-out ones.
-_BASE, _LOG_SHARE, _FORETOLD = 0.55, 0.12, 0.40
+# the logarithm of its normalised weight and how much less likely the answer is without it (docs/reading.md).
+_FIRST, _WEIGHT, _DROP = 2.92, 1.30, 1.15
+# Fitted there too: the rank correlation with held-out scores, against that with left-out ones.
+_BASE, _LOG_WEIGHT, _CV = 0.55, 0.12, 0.40
 _BLIND = 0.1  # where there is nothing to go by
 _STILL = 1e-3  # nats: less is rounding
 
@@ -26,7 +26,7 @@ class Trust:
 
     Attributes:
         value: 0 to 1. Where every feature was removed once, the chance that the first one is evidence;
-            where many masks were fitted, how well the weights foretell what other masks do.
+            where many masks were fitted, how well the weights predict other ablations.
         text: The same in words.
     """
 
@@ -38,35 +38,35 @@ def judge(scores: Scores, fitted: Attribution) -> Trust:
     """Judge an explanation by what is known without labels.
 
     Args:
-        scores: The readings that were fitted, the unmasked prompt first.
-        fitted: What was made of them.
+        scores: The scores that were fitted, that of the full prompt first.
+        fitted: Their fit.
     """
     n = scores.masks.shape[1]
     never = int(scores.masks.all(0).sum())
     if never:
         text = f"{never} of {n} parts were never removed: the ranking is a guess about them."
         return Trust(_BLIND, text)
-    output_logprob = scores.output_logprob
-    if np.abs(output_logprob - output_logprob[0]).max() < _STILL or not fitted.weights.any():
-        return Trust(_BLIND, "Nothing that was removed moved the answer: the ranking means nothing.")
-    singles = bool((scores.masks.sum(1) >= n - 1).all())
-    value = estimate(indicators(scores, fitted), singles=singles)
+    logprob = scores.output_logprob
+    if np.abs(logprob - logprob[0]).max() < _STILL or not fitted.weights.any():
+        return Trust(_BLIND, "No ablation moved the answer: the ranking means nothing.")
+    leave_one_out = bool((scores.masks.sum(1) >= n - 1).all())
+    value = estimate(indicators(scores, fitted), leave_one_out=leave_one_out)
     against = float(fitted.weights[int(np.argmax(fitted.normalized_weights))]) < 0
     first = f"the first part {'speaks against' if against else 'is evidence for'} the answer"
-    whole = "the weights foretell what removing parts does"
-    return Trust(value, _words(value, first if singles else whole))
+    whole = "the weights predict what removing parts does"
+    return Trust(value, _words(value, first if leave_one_out else whole))
 
 
-def estimate(known: Mapping[str, float], *, singles: bool) -> float:
+def estimate(known: Mapping[str, float], *, leave_one_out: bool) -> float:
     """The number, out of the indicators.
 
     Args:
         known: What :func:`indicators` gives.
-        singles: Whether every mask removes one feature.
+        leave_one_out: Whether every mask removes one feature.
     """
-    if singles:
-        return 1 / (1 + math.exp(-(_FIRST + _SHARE * known["share"] + _DROP * known["drop"])))
-    value = _BASE + _LOG_SHARE * known["share"] + _FORETOLD * known["cv_correlation"]
+    if leave_one_out:
+        return 1 / (1 + math.exp(-(_FIRST + _WEIGHT * known["share"] + _DROP * known["drop"])))
+    value = _BASE + _LOG_WEIGHT * known["share"] + _CV * known["cv_correlation"]
     return min(1.0, max(0.0, value))
 
 
@@ -74,15 +74,15 @@ def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:
     """What tells good explanations from bad ones without labels.
 
     Args:
-        scores: The readings that were fitted, the unmasked prompt first.
-        fitted: What was made of them.
+        scores: The scores that were fitted, that of the full prompt first.
+        fitted: Their fit.
 
     Returns:
-        ``share``: logarithm of the largest share. ``drop``: how much less likely the answer is without
-        that feature, from -1 to 1; how much more, where the feature speaks against it. ``foretold``:
-        how well left-out readings are foretold; 0 where that could not be tried. ``surprise``: mean
+        ``share``: logarithm of the largest normalised weight. ``drop``: how much less likely the answer is without
+        that feature, from -1 to 1; how much more, where the feature speaks against it. ``cv_correlation``:
+        rank correlation with leave-one-out predictions; 0 where undefined. ``surprise``: mean
         log-probability of the answer's tokens. ``width``: mean width of the intervals against the
-        largest weight. ``agreement``: rank correlation of exact and cheap readings of the same masks; 0
+        largest weight. ``agreement``: rank correlation of exact and cached scores of the same masks; 0
         where there are none.
     """
     top = int(np.argmax(fitted.normalized_weights))
@@ -96,13 +96,13 @@ def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:
         "drop": float(np.tanh(lost.mean())) if without.any() else 0.0,
         "cv_correlation": 0.0 if math.isnan(fitted.cv_correlation) else fitted.cv_correlation,
         "surprise": float(scores.logprob[0].mean()),
-        "width": float(fitted.half.mean()) / largest if largest > 0 else 1.0,
+        "width": float(fitted.half_width.mean()) / largest if largest > 0 else 1.0,
         "agreement": _agreement(scores),
     }
 
 
 def _agreement(scores: Scores) -> float:
-    """Rank correlation of the answer's log-probability, read both ways."""
+    """Rank correlation of the answer's log-probability, scored both ways."""
     output_logprob = scores.logprob.sum(1)
     exact = {
         m.tobytes(): v for m, v, e in zip(scores.masks, output_logprob, scores.exact, strict=True) if e

@@ -20,10 +20,10 @@ import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ropelime.method.scores import Ints
 from ropelime.surrogate import cpu_attention
 from ropelime.surrogate.packing import Chunk
 from ropelime.surrogate.tiles import has_tiles
+from ropelime.typing import Ints
 
 try:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn

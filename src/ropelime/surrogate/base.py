@@ -12,9 +12,10 @@ import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Ints, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Ints, Masks
 
 Progress = Callable[[int, int], None]  # tokens done, tokens in all
 

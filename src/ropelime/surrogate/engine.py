@@ -14,7 +14,6 @@ import torch
 from transformers import DynamicCache
 
 from ropelime.errors import ModelError
-from ropelime.method.scores import Ints
 from ropelime.surrogate.allocator import freed_memory_kept
 from ropelime.surrogate.attention import (
     NotPackableError,
@@ -32,6 +31,7 @@ from ropelime.surrogate.norms import by_torch, norms_of
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.sequences import Row, Rows, Several
 from ropelime.surrogate.tiles import Tiled
+from ropelime.typing import Ints
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
 _CPU_TOKENS = 2_048  # enough for its matrix products

@@ -13,7 +13,7 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Ints, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.surrogate import loading as models
 from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Ablation, Job, Progress
@@ -24,6 +24,7 @@ from ropelime.surrogate.packing import Packer
 from ropelime.surrogate.sequences import Rows, Several
 from ropelime.surrogate.tokens import Layout, Window
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Ints, Masks
 
 # One run of a model at a time: it may serve several threads, and several surrogates.
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Floats, Ints, Masks, QuestionScores, Scores
+from ropelime.method.scores import QuestionScores, Scores
 from ropelime.surrogate.base import Job
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.spaces import Space, hidden_planes
+from ropelime.typing import Floats, Ints, Masks
 
 if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalScorer, LocalSurrogate

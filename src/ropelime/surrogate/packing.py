@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ropelime.method.scores import Ints, Masks
 from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.sharing import Group, Groups
+from ropelime.typing import Ints, Masks
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from ropelime.clients.completions import Reader, Reading
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, Ints, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.surrogate import loading as models
 from ropelime.surrogate.base import Ablation, Progress, check_only_output
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.tokens import Layout, Window
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Floats, Ints, Masks
 
 KEY = "ROPELIME_SERVER_KEY"  # not that of the closed model, which is nobody else's business
 _SCHEMES = ("http://", "https://")

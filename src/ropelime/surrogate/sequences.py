@@ -10,8 +10,8 @@ from typing import overload
 
 import numpy as np
 
-from ropelime.method.scores import Ints, Masks
 from ropelime.surrogate.base import Ablation
+from ropelime.typing import Ints, Masks
 
 _FEW = 8  # so many times fewer than all features are few
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ropelime.method.scores import Masks
+from ropelime.typing import Masks
 
 _LEAST = 1_000  # keys in common, below which a call of its own does not pay
 

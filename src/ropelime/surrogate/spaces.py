@@ -11,9 +11,9 @@ import torch
 
 from ropelime.method import rope
 from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Floats, Ints, Masks
 from ropelime.surrogate.rotary import Rotation
 from ropelime.surrogate.sequences import Row, Sequences
+from ropelime.typing import Floats, Ints, Masks
 
 _DISTANCES_AT_ONCE = 1 << 24
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.method.scores import Ints
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.chat_template import Encoder, owners
 from ropelime.surrogate.sequences import Sequences
 from ropelime.text.features import Feature, enough, split
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Ints
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.text.prompt import spoken
+from ropelime.text.prompt import Prompt, from_context, from_messages, from_text, spoken
 
 # Names that the chains of LangChain have for the question, the answer and the chunks.
 _QUESTIONS = ("query", "input", "question")
@@ -44,6 +44,27 @@ def arguments(response: Any, request: Any = None, question: str | None = None) -
     return _langchain(answered, question)
 
 
+def read_prompt(
+    prompt: str | None,
+    context: Sequence[Any] | None,
+    question: str | None,
+    messages: Sequence[Any] | None,
+) -> Prompt:
+    """The prompt out of exactly one of its three forms."""
+    given = {"prompt": prompt, "context": context, "messages": messages}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        came = " and ".join(names) if names else "none of them"
+        raise InputError(f"Pass exactly one of prompt, context and messages; got {came}.")
+    if question is not None and context is None:
+        raise InputError("question goes with context=[...]; put it into the prompt otherwise.")
+    if prompt is not None:
+        return from_text(prompt)
+    if context is not None:
+        return from_context(chunks(context), question)
+    return from_messages(plain_messages(messages))
+
+
 def as_dict(value: Any) -> Mapping[str, Any] | None:
     """A mapping as it is, an object of an SDK as its dictionary, None for anything else."""
     if isinstance(value, Mapping):
@@ -53,7 +74,7 @@ def as_dict(value: Any) -> Mapping[str, Any] | None:
     return dumped if isinstance(dumped, Mapping) else None
 
 
-def messages(given: Any) -> Any:
+def plain_messages(given: Any) -> Any:
     """Messages with those that an SDK gave back (``response.choices[0].message``) as dictionaries."""
     if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
         return given
@@ -105,7 +126,7 @@ def _responses(request: Mapping[str, Any]) -> list[Any]:
         return [*told, {"role": "user", "content": asked}]
     if isinstance(asked, Mapping) or not isinstance(asked, Sequence):
         raise InputError(f"request['input'] must be a text or a list, not {type(asked).__name__}.")
-    for item in messages(asked):
+    for item in plain_messages(asked):
         kind = item.get("type") if isinstance(item, Mapping) else None
         if kind == "function_call":
             call = {"function": {"name": item.get("name"), "arguments": item.get("arguments")}}

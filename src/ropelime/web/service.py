@@ -11,13 +11,14 @@ from typing import Any
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import explain
-from ropelime.method.scores import Ints, Masks, Scores
+from ropelime.method.scores import Scores
 from ropelime.progress import Callback, note
 from ropelime.results.explanation import Explanation
 from ropelime.surrogate import Ablation, Scorer, Surrogate, is_served, load_surrogate
 from ropelime.text import prompt as prompts
 from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Ints, Masks
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import ExplainRequest

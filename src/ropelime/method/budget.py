@@ -1,4 +1,4 @@
-"""How much reading an explanation may cost: masks, tokens or seconds, or as much as it takes."""
+"""How much scoring an explanation may cost: a number of masks, tokens or seconds, or automatic."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit; without any the readings stop when the top of the ranking is settled.
+    """A limit; without any, scoring stops by itself.
 
     Attributes:
-        passes: Masks on top of the full and the empty prompt.
+        masks: Masks besides the full prompt and the prompt with no feature.
         tokens: Tokens that the surrogate may run.
-        seconds: Time for reading. What is read then depends on the machine.
+        seconds: Time for scoring. How many masks that allows depends on the machine.
     """
 
     masks: int | None = None
@@ -65,7 +65,7 @@ class Budget:
 
     @property
     def auto(self) -> bool:
-        """Whether the readings stop by themselves."""
+        """Whether scoring stops by itself."""
         return self == Budget()
 
     def __str__(self) -> str:

@@ -1,0 +1,234 @@
+"""Which masks to score next, given the scores so far and the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ropelime.errors import InputError
+from ropelime.method.attribution import Recipe, fit
+from ropelime.method.budget import Budget
+from ropelime.method.regression import check_enough
+from ropelime.method.samplers import Sample, Sampler
+from ropelime.method.scores import Scores
+from ropelime.typing import Ints, Masks
+
+_FIRST_ROUND = 4  # masks that show how long one takes, where seconds are limited
+_MARGIN = 0.9  # of the remaining time is planned for: the last masks take as long as they take
+# Leave-one-out needs more masks where the answer depends on the features (nats), but hardly on any single
+# one: all leave-one-out drops together are less than this part of the drop without any feature.
+_NEEDED, _UNEXPLAINED = 1.0, 0.25
+_MORE = 64
+_BOTH = "Exact scores were added to cached ones; the fit uses both."
+# A fit of cached scores stands if one feature has this normalised weight: then cached and exact agree.
+_CLEAR = 0.18
+
+
+@dataclass(frozen=True)
+class Round:
+    """Masks to score next, besides the full prompt.
+
+    Attributes:
+        masks: (N, n).
+        cached: Whether to score them from the KV cache of the full prompt.
+    """
+
+    masks: Masks
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class FollowUp:
+    """A second round, where the first did not settle the ranking.
+
+    Attributes:
+        why: A sentence for the reader of the result.
+        masks: How many masks.
+        cached: Whether they are scored like the first ones, from the cache, or exactly from the start.
+    """
+
+    why: str
+    masks: int
+    cached: bool
+
+
+def if_redundant(scores: Scores, recipe: Recipe) -> FollowUp | None:
+    """More masks where several features are redundant: without any one of them the answer stays."""
+    logprob, n = scores.output_logprob, scores.masks.shape[1]
+    dropped = float((scores.full.output_logprob - scores.empty.output_logprob)[0])
+    leave_one_out = scores.masks.sum(1) == n - 1
+    single = np.maximum(logprob[0] - logprob[leave_one_out], 0)
+    if dropped < _NEEDED or single.sum() >= _UNEXPLAINED * dropped:
+        return None
+    why = (
+        "The answer depends on these features but on no single one of them: several may be redundant. "
+        "Random-half masks were scored too."
+    )
+    return FollowUp(why, _MORE, cached=True)
+
+
+def if_unclear(scores: Scores, recipe: Recipe) -> FollowUp | None:
+    """Exact scores where no feature stands out among the cached ones."""
+    if fit(scores.fitted(), recipe, tokens=False).normalized_weights.max() >= _CLEAR:
+        return None
+    why = "No feature stood out in cached scores, so exact ones were added; the fit uses both."
+    return FollowUp(why, _MORE, cached=False)
+
+
+class Costs(Protocol):
+    """Says what masks would cost."""
+
+    def __call__(self, masks: Masks, *, cached: bool) -> Ints:
+        """(N,) tokens of each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a schedule came to.
+
+    Attributes:
+        requested: How many masks were to be scored.
+        counts: How many were drawn, by how they were scored.
+        notes: How the masks differ from the request, and why.
+    """
+
+    requested: int
+    counts: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything that decides which masks are scored.
+
+    Attributes:
+        sampler: Draws the masks.
+        recipe: How the scores will be fitted.
+        budget: How many masks there may be.
+        cached: Whether they are scored from the KV cache.
+        seed: Seed of the masks.
+        follow_up: Whether the first scores call for more, and of which kind; never if None.
+    """
+
+    sampler: Sampler
+    recipe: Recipe
+    budget: Budget
+    cached: bool
+    seed: int | tuple[int, ...]
+    follow_up: Callable[[Scores, Recipe], FollowUp | None] | None = None
+
+    def draw(self, n: int, count: int | None) -> Sample:
+        """Masks of n features: the sampler's own number of them, or at most ``count``."""
+        return self.sampler.sample(n, budget=count, rng=np.random.default_rng(self.seed))
+
+    def rounds(self, n: int, costs: Costs) -> Generator[Round, Scores, Outcome]:
+        """Yields what to score next and is sent all scores so far, the full prompt first."""
+        if self.budget.seconds is not None:
+            return (yield from self._timed(n, costs))
+        drawn = self.draw(n, self.budget.masks)
+        if self.budget.tokens is not None:
+            drawn = self._affordable(n, drawn, costs, self.budget.tokens)
+        check_enough(self.recipe.regressor, len(drawn.masks) + 1)  # before any forward pass
+        scores = yield Round(np.concatenate([np.zeros((1, n), bool), drawn.masks]), self.cached)
+        counts = {_kind(self.cached): len(drawn.masks)}
+        more = self.follow_up(scores, self.recipe) if self.follow_up and self.budget.auto else None
+        if more is None:
+            return Outcome(drawn.requested, counts, (drawn.note,))
+        begun = len(drawn.masks) if more.cached == self.cached else 0
+        second = self.draw(n, begun + more.masks)
+        fresh = second.masks[begun:]
+        if not more.cached:  # some may have been scored exactly already
+            fresh = _unscored(fresh, scores.masks[scores.exact])
+        if len(fresh):
+            yield Round(fresh, more.cached)
+        counts[_kind(more.cached)] = len(second.masks)
+        notes = (drawn.note, second.note, more.why)
+        return Outcome(drawn.requested + more.masks, counts, notes)
+
+    def more_rounds(
+        self, scores: Scores, counts: Mapping[str, int], more: int
+    ) -> Generator[Round, Scores, Outcome]:
+        """The masks that a longer run would have scored besides those that were.
+
+        Args:
+            scores: The scores so far.
+            counts: How many masks were drawn for them, by how they were scored.
+            more: How many to add: exact ones where the fit can join them to cached ones.
+        """
+        n = scores.masks.shape[1]
+        exact = "exact" in counts or self.recipe.regressor.uses_control_variates
+        kind = _kind(not exact)
+        known = scores.masks[scores.exact] if exact else scores.masks
+        wanted = counts.get(kind, 0) + more
+        while True:
+            drawn = self.draw(n, wanted)
+            fresh = _unscored(drawn.masks, known)[:more]
+            if len(fresh) == more or len(drawn.masks) < wanted:
+                break
+            wanted += more - len(fresh)  # some were scored already, though not drawn for it
+        if not len(fresh):
+            raise InputError(f"There are no more masks to score. {drawn.note}".rstrip())
+        yield Round(fresh, not exact)
+        counts = {**counts, kind: counts.get(kind, 0) + len(fresh)}
+        notes = (drawn.note, _BOTH if len(counts) > 1 else "")
+        return Outcome(sum(counts.values()), counts, notes)
+
+    def _shuffled(self, count: int) -> Ints:
+        """An order in which any beginning is a fair sample of all masks."""
+        return np.random.default_rng([*np.atleast_1d(self.seed).tolist(), 1]).permutation(count)
+
+    def _affordable(self, n: int, drawn: Sample, costs: Costs, tokens: int) -> Sample:
+        """As many masks as there are tokens for, a random part where the sampler has more."""
+        ends = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool)])
+        left = tokens - int(costs(ends, cached=self.cached).sum())
+        prices = costs(drawn.masks, cached=self.cached)
+        each = max(1.0, float(prices.mean()))
+        if left < prices.max():
+            least = tokens - left + int(prices.max())
+            raise InputError(
+                f"A budget of {tokens:,} tokens is too small: the prompt with all features, with none "
+                f"and under one mask takes up to {least:,}."
+            )
+        fitting = self.draw(n, max(1, round(left / each)))  # those may cost a little more or less
+        order = self._shuffled(len(fitting.masks))
+        spent = np.cumsum(costs(fitting.masks[order], cached=self.cached))
+        some = np.sort(order[: max(1, int((spent <= left).sum()))])
+        return Sample(fitting.masks[some], fitting.requested, fitting.note)
+
+    def _timed(self, n: int, costs: Costs) -> Generator[Round, Scores, Outcome]:
+        """Rounds of masks until the time is over."""
+        assert self.budget.seconds is not None
+        everything = self.draw(n, None)
+        masks = everything.masks[self._shuffled(len(everything.masks))]
+        check_enough(self.recipe.regressor, len(masks) + 1)
+        done = min(len(masks), max(_FIRST_ROUND, self.recipe.regressor.least_scores))
+        scores = yield Round(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cached)
+        prices = costs(masks, cached=self.cached)
+        full = int(costs(np.ones((1, n), bool), cached=self.cached)[0])
+        while done < len(masks):
+            per_second = scores.tokens.sum() / max(scores.seconds, 1e-9)
+            tokens = _MARGIN * per_second * (self.budget.seconds - scores.seconds)
+            spent = np.cumsum(prices[done:]) + full  # each round scores the full prompt again
+            fitting = int((spent <= tokens).sum())
+            if not fitting:
+                break
+            scores = yield Round(masks[done : done + fitting], self.cached)
+            done += fitting
+        note = "" if done == len(masks) else f"There was time for {done} of {len(masks)} masks."
+        if scores.seconds > self.budget.seconds:
+            note = f"{note} Scoring took {scores.seconds:.1f} s, more than was allowed.".lstrip()
+        return Outcome(len(masks), {_kind(self.cached): done}, (everything.note, note))
+
+
+def _unscored(masks: Masks, known: Masks) -> Masks:
+    """The masks that are not among the known ones."""
+    seen = {mask.tobytes() for mask in known}
+    return masks[[mask.tobytes() not in seen for mask in masks]]
+
+
+def _kind(cached: bool) -> str:
+    return "cached" if cached else "exact"
