@@ -12,11 +12,11 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.scores import QuestionScores, Scores
-from ropelime.surrogate.base import Job
+from ropelime.typing import Floats, Ints, Masks
+from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.spaces import Space, hidden_planes
-from ropelime.typing import Floats, Ints, Masks
 
 if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -70,7 +70,7 @@ def _own(rows: list[Row], jobs: list[int], job: int, base: int) -> list[Row]:
 class Readings:
     """What the rows of one job showed, filled up piece by piece."""
 
-    def __init__(self, surrogate: LocalSurrogate, job: Job) -> None:
+    def __init__(self, surrogate: LocalSurrogate, job: ScoreRequest) -> None:
         """Make the rows; nothing is read yet."""
         if not job.masks[0].all():
             raise InputError("The first mask must be the unmasked prompt.")
