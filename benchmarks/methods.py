@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ropelime.budget import Budget
 from ropelime.method.attribution import Recipe
-from ropelime.method.regression import Fit
-from ropelime.method.rounds import PRESETS, Order, make_plan
+from ropelime.method.regression import LinearFit, Regressor
 from ropelime.method.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
+from ropelime.method.schedule import Round
 from ropelime.method.scores import Scores
-from ropelime.method.targets import Logit
+from ropelime.method.targets import Logit, Target
+from ropelime.options import PRESETS, Options
 from ropelime.typing import Floats, Ints, Masks
 
 
@@ -40,19 +40,17 @@ class Method:
     preset: str | None = None
     exact: int = 0
 
-    def orders(self, n: int, seed: tuple[int, ...]) -> Generator[Order, Scores, Any]:
-        """Yields what to read next and is sent all that was read, as a plan does."""
+    def rounds(self, n: int, seed: tuple[int, ...]) -> Generator[Round, Scores, Any]:
+        """Yields what to score next and is sent all scores so far, as a schedule does."""
         cached = self.scoring == "cached"
         if self.preset is not None:
-            chosen = make_plan(
-                self.preset, self.recipe, sampler=None, budget=Budget(), cached=cached, seed=seed
-            )
-            return (yield from chosen.orders(n, _uncounted))
+            schedule = replace(Options.of({"preset": self.preset}).schedule(cached=cached), seed=seed)
+            return (yield from schedule.rounds(n, _uncounted))
         masks = self.sampler.sample(n, budget=None, rng=np.random.default_rng(seed)).masks
-        yield Order(masks, cached)
+        yield Round(masks, cached)
         if self.exact:
             rng = np.random.default_rng(seed)
-            yield Order(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cached=False)
+            yield Round(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cached=False)
         return None
 
 
@@ -62,12 +60,11 @@ def _uncounted(masks: Masks, *, cached: bool) -> Ints:
 
 
 @dataclass(frozen=True)
-class LogitPerToken:
+class LogitPerToken(Target):
     """ContextCite's target as it fits it: the log-odds divided by the number of output tokens."""
 
     name: ClassVar[str] = "logit-per-token"
     needs_kl: ClassVar[bool] = False
-    reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds per output token"
 
@@ -81,13 +78,13 @@ class LogitPerToken:
 
 
 @dataclass(frozen=True)
-class StandardisedLasso:
+class StandardisedLasso(Regressor):
     """ContextCite's fit: Lasso on masks that are scaled to unit variance, targets as they are."""
 
     alpha: float = 0.01
     name: ClassVar[str] = "standardised-lasso"
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Fit and undo the scaling."""
         from sklearn.linear_model import Lasso
 
@@ -99,7 +96,7 @@ class StandardisedLasso:
         coef = np.asarray(solver.coef_, dtype=float).T / (
             spread if targets.ndim == 1 else spread[:, None]
         )
-        return Fit(coef, np.asarray(solver.intercept_) - x.mean(0) @ coef)
+        return LinearFit(coef, np.asarray(solver.intercept_) - x.mean(0) @ coef)
 
 
 def method(

@@ -14,11 +14,11 @@ from benchmarks.evaluation import agreement, chance, follow, held_out, plan, spe
 from benchmarks.evaluation.labels import Labels
 from benchmarks.methods import Method
 from benchmarks.store import Row, Store
-from ropelime.method.attribution import Attribution, Recipe, attribute
+from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
 from ropelime.method.scores import Scores, join
+from ropelime.options import SCORING
 from ropelime.results.trust import indicators
-from ropelime.study import SCORING
 from ropelime.surrogate import Ablation, Scorer, Surrogate
 from ropelime.text.features import split
 from ropelime.text.prompt import from_text
@@ -96,7 +96,9 @@ class Reader:
         """
         self._scorer, self._cheap = scorer, cached
         self._kl = any(m.recipe.target.needs_kl for m in methods)
-        self._question = scorer.has_question and any(m.recipe.target.reads_question for m in methods)
+        self._question = scorer.has_question and any(
+            m.recipe.target.question_weight > 0 for m in methods
+        )
         spaces = {m.recipe.kernel.space for m in methods if m.recipe.kernel.space is not None}
         self._spaces = tuple(sorted(spaces, key=repr))
         self._place: dict[bytes, int] = {}
@@ -158,7 +160,9 @@ def _example(
     prompt = from_text(example.prompt)
     features = split(prompt, example.spans, token_spans=surrogate.token_spans)
     scorer = surrogate.prepare(prompt, features, example.answer, ablation=ablation)
-    readers = {kind: Reader(scorer, methods, cached=kind == "cached") for kind in SCORING}
+    readers: dict[str, Reader] = {
+        kind: Reader(scorer, methods, cached=kind == "cached") for kind in SCORING
+    }
     reader = readers["exact"]
     unseen = held_out(n, np.random.default_rng([*seed, 1]))
     read = _read_all(methods, n, seed, readers)
@@ -172,7 +176,7 @@ def _example(
             affordable = int((np.cumsum(scores.tokens) <= most).sum())
             scores = scores.select(list(range(max(2, affordable))))
         start = time.perf_counter()
-        fitted = attribute(scores.fitted() if m.preset else scores, m.recipe, tokens=False)
+        fitted = fit(scores.fitted() if m.preset else scores, m.recipe, tokens=False)
         fits[m.name] = (fitted, scores, time.perf_counter() - start)
     plans = (
         {name: plan(fitted.normalized_weights) for name, (fitted, _, _) in fits.items()}
@@ -218,7 +222,7 @@ def _read_all(
 
     Every method draws from the same generator, so settings that differ in size only share masks.
     """
-    plans = {m.name: m.orders(n, seed) for m in methods}
+    plans = {m.name: m.rounds(n, seed) for m in methods}
     waiting = {name: next(orders) for name, orders in plans.items()}
     found: dict[str, Scores] = {}
     while waiting:
@@ -254,8 +258,8 @@ def _settled(n: int, seed: tuple[int, int], readers: dict[str, Reader]) -> dict[
     readers["cached"].read(masks)
     evidence = Recipe.of("evidence", "uniform", "wls")
     return {
-        "nll": attribute(readers["exact"].scores(halves), nll, tokens=False),
-        "evidence": attribute(readers["cached"].scores(masks), evidence, tokens=False),
+        "nll": fit(readers["exact"].scores(halves), nll, tokens=False),
+        "evidence": fit(readers["cached"].scores(masks), evidence, tokens=False),
     }
 
 
@@ -284,10 +288,12 @@ def _details(
         aim = settled.weights * (total / max(float(np.abs(settled.weights).sum()), 1e-300))
         if target == "nll":
             aim = settled.weights
-        off = np.abs(fitted.weights - aim) / np.maximum(fitted.half, 1e-300)
+        off = np.abs(fitted.weights - aim) / np.maximum(fitted.half_width, 1e-300)
         row["covered"] = float((off <= 1).mean())
         row["reach"] = float(np.quantile(off, 0.9))  # how many half widths would hold nine in ten
-        row["halfwidth"] = float(fitted.half.mean() / max(float(np.abs(fitted.weights).max()), 1e-300))
+        row["halfwidth"] = float(
+            fitted.half_width.mean() / max(float(np.abs(fitted.weights).max()), 1e-300)
+        )
     return row
 
 

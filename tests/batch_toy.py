@@ -19,10 +19,11 @@ from ropelime.batch import local
 from ropelime.batch.run import Summary, run
 from ropelime.batch.store import rows
 from ropelime.batch.work import Settings
+from ropelime.options import Options
 from ropelime.surrogate import FunctionSurrogate, Surrogate
 from ropelime.typing import Floats, Masks
 
-CHOICES = {"preset": "faithful", "features": "word"}
+OPTIONS = Options(preset="faithful", features="word")
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def write_lines(path: Path, count: int, start: int = 0) -> Path:
 
 def go(source: Path, target: Path, *, pause: float = 0.0, **options: Any) -> Summary:
     """Run a batch by the toy surrogate."""
-    chosen = {name: options.pop(name) for name in ("choices", "full") if name in options}
-    settings = ToySettings(**{"choices": CHOICES, **chosen}, pause=pause)
+    chosen = {name: options.pop(name) for name in ("options", "full") if name in options}
+    settings = ToySettings(**{"options": OPTIONS, **chosen}, pause=pause)
     engine = options.pop("engine", None) or partial(local.run, models=settings.load())
     return run(source, target, settings, engine, **options)
 

@@ -15,12 +15,12 @@ import pytest
 from ropelime import Explanation, InputError, explain, load
 from ropelime.method.interactions import candidates
 from ropelime.method.regression import BayesRidge
-from ropelime.typing import Floats, Masks
 from ropelime.results.ensemble import combine
 from ropelime.surrogate import Ablation, FunctionSurrogate, ScoreRequest, Surrogate
 from ropelime.surrogate.base import FunctionScorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from ropelime.typing import Floats, Masks
 from scoring import prepare
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
@@ -58,7 +58,7 @@ def test_contrast_gives_back_the_difference_of_the_coefficients(tmp_path: Path) 
     )  # fmt: skip
     assert np.allclose(e.weights, yes - no)
     assert np.allclose(e.token_weights.sum(1), yes - no)
-    assert "speaks for this answer and against 'no'" in " ".join(e.diagnostics.notes)
+    assert "supports this answer over 'no'" in " ".join(e.diagnostics.notes)
     assert e.config["target"] == {"name": "contrast"}
     e.save(tmp_path / "e.json")
     again = load(tmp_path / "e.json")
@@ -335,7 +335,7 @@ def test_two_presets_in_one_call(tiny: Make, tmp_path: Path) -> None:
     e.save(tmp_path / "e.json")
     assert load(tmp_path / "e.json") == e
     with pytest.raises(InputError, match="preset"):
-        explain(PROMPT, OUTPUT, also="nonsense")
+        explain(PROMPT, OUTPUT, also="nonsense")  # type: ignore[arg-type]
 
 
 def test_the_views_say_what_was_found() -> None:
@@ -399,7 +399,7 @@ def test_nothing_is_read_exactly_twice_and_going_on_finds_more(tiny: Make) -> No
 
 
 def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
-    from ropelime.method.attribution import Recipe, attribute
+    from ropelime.method.attribution import Recipe, fit
     from toy import scoring
 
     rng = np.random.default_rng(0)
@@ -410,7 +410,7 @@ def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
     from dataclasses import replace
 
     scores = replace(scoring(masks, said[:, None]), exact=kind)
-    fitted = attribute(scores, Recipe.of("nll", "uniform", "bayes-ridge"))
+    fitted = fit(scores, Recipe.of("nll", "uniform", "bayes-ridge"))
     assert fitted.r2 > 0.99
     assert np.allclose(fitted.weights, true, atol=0.05)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, InputError, explain
-from ropelime.budget import Budget
+from ropelime.method.budget import Budget
 from ropelime.surrogate.base import FunctionScorer, FunctionSurrogate
 from ropelime.typing import Floats, Masks
 from toy import COEF, OUTPUT, PROMPT, additive, toy
@@ -74,7 +74,7 @@ def test_evidence_goes_on_where_no_single_removal_tells() -> None:
     e = quick(Model(either(3, 7)))
     assert e.config["masks"] == {"cached": 12 + 64}
     assert {share.index for share in e.top(2)} == {3, 7}
-    assert "several may say the same" in " ".join(e.diagnostics.notes)
+    assert "several may be redundant" in " ".join(e.diagnostics.notes)
     assert e.cost.masks == 2 + 12 + 64
     fixed = quick(Model(either(3, 7)), budget=12)
     assert fixed.config["masks"] == {"cached": 12}, "a budget is kept to"
@@ -165,7 +165,7 @@ def test_what_cannot_be_extended() -> None:
     for more in (0, -1, 1.5, True):
         with pytest.raises(InputError, match="whole number of masks"):
             e.extend(more, surrogate=additive())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="There are no more masks to read"):
+    with pytest.raises(InputError, match="There are no more masks to score"):
         e.extend(1, surrogate=additive(), progress=False)
     with pytest.raises(InputError, match="extend that of the whole answer"):
         e.for_output(0, 3).extend(1, surrogate=additive())

@@ -78,8 +78,8 @@ def test_diagnostics_and_cost() -> None:
     [
         ({"surrogate": additive(base=-20)}, "very unlikely even with the whole prompt"),
         ({"surrogate": additive(-COEF, -1)}, "no less likely without any feature"),
-        ({"sampler": "bernoulli", "budget": 3}, "4 readings for 5 features"),
-        ({"sampler": "exhaustive", "kernel": "cosine:0.01"}, "The kernel leaves about 1.0 of 32"),
+        ({"sampler": "bernoulli", "budget": 3}, "4 scores for 5 features"),
+        ({"sampler": "exhaustive", "kernel": "cosine:0.01"}, "about 1.0 of 32 scores count"),
         ({"sampler": "exhaustive", "surrogate": lambda z: z.sum(1) % 2 - 3.0}, "accounts for only"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_good_explanation_has_no_warnings() -> None:
 
 def test_a_fit_without_slack_says_that_r2_means_nothing() -> None:
     (note,) = toy(sampler="leave-one-out").diagnostics.notes
-    assert "as many readings as unknowns" in note
+    assert "as many scores as unknowns" in note
 
 
 def test_a_budget_over_mixed_masks_reaches_every_part() -> None:
@@ -202,7 +202,7 @@ def test_spans() -> None:
         ({"prompt": None}, "got none of them"),
         ({"question": "Why?"}, r"question goes with context=\[...\]"),
         ({"output": "ab"}, "3 log-probabilities for an output of 2 characters"),
-        ({"regressor": "lasso-cv"}, "at least 10 readings, not 6"),
+        ({"regressor": "lasso-cv"}, "at least 10 scored masks, not 6"),
     ],
 )
 def test_bad_input(options: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, ModelError, explain, load
-from ropelime.method.rounds import PRESETS
+from ropelime.options import PRESETS
 from ropelime.surrogate.local import LocalSurrogate
 from toy import COEF, OUTPUT, PROMPT, additive
 
@@ -55,8 +55,8 @@ def test_the_default_is_evidence_and_says_what_it_did(llama: LocalSurrogate) -> 
     assert e.config["sampler"] == {"name": "leave-one-out-first"}
     assert (e.config["budget"], e.config["masks"]) == ("auto", {"cached": len(e.features)})
     assert e.config["target"] == {"name": "evidence", "question": 1.0, "floor": 0.2}
-    assert "Readings are cheap" in notes(e)
-    assert "and, as much, for what it does to the question before it" in notes(e)
+    assert "Scoring is cached" in notes(e)
+    assert "and, as much, for its effect on the question before it" in notes(e)
     assert e.surrogate_scores.question is not None
     assert e.cost.masks == len(e.features) + 2
     assert np.all(e.weights >= -1e-9), "a shift has no direction"
@@ -85,7 +85,7 @@ def test_a_question_that_counts_for_nothing_is_not_read(llama: LocalSurrogate) -
 def test_the_question_is_added_by_its_weight(llama: LocalSurrogate) -> None:
     none, half, one = (question(llama, target=f"evidence:{share}") for share in (0, 0.5, 1))
     assert np.allclose(half.weights - none.weights, (one.weights - none.weights) / 2)
-    assert "and, times 0.5, for what it does to the question" in notes(half)
+    assert "and, times 0.5, for its effect on the question" in notes(half)
 
 
 def test_the_question_shifts_the_same_whatever_the_answer(llama: LocalSurrogate) -> None:
@@ -119,8 +119,8 @@ def test_a_model_that_cannot_look_back_is_read_exactly_and_it_is_said(tiny: Make
     e = question(tiny("mistral-window"))
     assert e.config["scoring"] == "exact"
     assert e.surrogate_scores.exact.all()
-    assert "The surrogate has no cheap readings of this prompt" in notes(e)
-    assert "Readings are cheap" not in notes(e)
+    assert "The surrogate has no cached scoring of this prompt" in notes(e)
+    assert "Scoring is cached" not in notes(e)
     with pytest.raises(ModelError, match="Use readings='exact'"):
         question(tiny("mistral-window"), scoring="cached")
 
@@ -130,7 +130,7 @@ def test_other_removals_are_read_exactly_and_it_is_said(llama: LocalSurrogate, a
     e = question(llama, ablation=ablation)
     assert (e.config["scoring"], e.config["ablation"]) == ("exact", ablation)
     assert e.surrogate_scores.exact.all()
-    assert f"With ablation={ablation!r} there are no cheap readings" in notes(e)
+    assert f"With ablation={ablation!r} there is no cached scoring" in notes(e)
 
 
 def test_readings_that_were_asked_for_win_over_the_preset(llama: LocalSurrogate) -> None:
@@ -164,4 +164,4 @@ def test_faithful_gives_back_the_coefficients_of_a_function() -> None:
 
 def test_a_function_in_another_preset_is_told_that_it_was_read_exactly() -> None:
     e = explain(PROMPT, OUTPUT, features="word", surrogate=additive(), target="nll", progress=False)
-    assert "The surrogate has no cheap readings" in notes(e)
+    assert "The surrogate has no cached scoring" in notes(e)

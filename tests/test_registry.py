@@ -9,10 +9,17 @@ import pytest
 
 from ropelime.errors import InputError
 from ropelime.method.kernels import KERNELS, Cosine, RopeRWMD, resolve_kernel
-from ropelime.method.regression import REGRESSORS, Ridge, resolve_regressor
+from ropelime.method.regression import (
+    REGRESSORS,
+    LinearFit,
+    Regressor,
+    Ridge,
+    resolve_regressor,
+)
 from ropelime.method.samplers import SAMPLERS, Bernoulli, SparseK, resolve_sampler
 from ropelime.method.targets import NLL, TARGETS, resolve_target
 from ropelime.registry import describe
+from ropelime.typing import Floats, Masks
 
 Resolver = Callable[[object], object]
 KINDS: list[tuple[Resolver, Mapping[str, Any]]] = [
@@ -81,9 +88,11 @@ def test_what_cannot_be_read_is_refused_with_the_cure(spec: object, message: str
 
 
 def test_an_object_of_the_callers_own_is_taken_and_described_by_its_class() -> None:
-    class Mine:
-        def fit(self) -> None: ...
+    class Mine(Regressor):
+        def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
+            raise NotImplementedError
 
     mine = Mine()
-    assert resolve_regressor(mine) is mine  # type: ignore[comparison-overlap]
+    assert resolve_regressor(mine) is mine
+    assert (mine.least_scores, mine.uses_control_variates) == (1, False), "declared with defaults"
     assert describe(mine) == {"name": "Mine"}

@@ -24,8 +24,7 @@ from ropelime.batch import local
 from ropelime.batch.run import Engine, run
 from ropelime.batch.store import rows
 from ropelime.batch.work import Settings
-from ropelime.explain import explain
-from ropelime.results.explanation import Explanation
+from ropelime.explain import Explanation, explain
 from ropelime.surrogate.local import LocalSurrogate
 
 SPEED, MEMORY, RAY = "speed", "memory", "ray"

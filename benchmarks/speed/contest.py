@@ -32,7 +32,7 @@ from benchmarks.speed.names import (
 )
 from benchmarks.store import Row
 from ropelime.explain import explain
-from ropelime.method.attribution import Recipe, attribute
+from ropelime.method.attribution import Recipe, fit
 from ropelime.method.samplers import resolve_sampler
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -158,7 +158,7 @@ def explanation(
     def work() -> Lengths:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
         scores = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cached=cached)
-        attribute(scores, recipe)
+        fit(scores, recipe)
         more["reading"] = round(scores.seconds, 5)
         if scores.note:
             more["note"] = scores.note

@@ -58,7 +58,7 @@ class Preset:
     follow_up: Any = None
 
 
-PRESETS: dict[PresetName, Preset] = {
+PRESETS: Mapping[str, Preset] = {
     # Which parts would a person cite for this answer? Cached leave-one-out.
     "evidence": Preset(
         scoring="cached",
@@ -255,6 +255,7 @@ class Options:
 
     def second(self) -> Options:
         """The same under the preset that ``also`` names."""
+        assert self.also is not None
         return dataclasses.replace(self, preset=self.also, also=None)
 
     def schedule(self, *, cached: bool) -> Schedule:

@@ -25,7 +25,7 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
     return InputError(f"Unknown {kind} {given!r}.{hint} Known: {', '.join(names)}.")
 
 
-def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: type[T]) -> T:
+def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: type) -> T:
     """Turn a name, a dictionary or an object into a strategy.
 
     Args:
@@ -50,7 +50,7 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: t
             f"{kind} must be a name or an object whose class inherits from {base.__module__}."
             f"{base.__name__}, not {spec!r}. Known names: {', '.join(sorted(registry))}."
         )
-    return spec
+    return spec  # type: ignore[return-value]
 
 
 def spelled(registry: Mapping[str, type[Any]]) -> str:

@@ -98,9 +98,7 @@ def prepare(
     scorer = surrogate.prepare(prompt, features, output, ablation=options.ablation)
     alternative, notes = None, []
     if options.instead_of is not None:
-        alternative = surrogate.prepare(
-            prompt, features, options.instead_of, ablation=options.ablation
-        )
+        alternative = surrogate.prepare(prompt, features, options.instead_of, ablation=options.ablation)
     cached, note = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     notes.append(note)
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
@@ -233,7 +231,9 @@ def _score(
     """What explanations by one surrogate wait for: all at once, or one by one where that fails."""
     requests = [run.waiting or [] for run in some]
     try:
-        scores = iter(some[0].surrogate.score_all([r for own in requests for r in own], progress=progress))
+        scores = iter(
+            some[0].surrogate.score_all([r for own in requests for r in own], progress=progress)
+        )
     except forgive as error:
         if len(some) == 1:
             return [error]

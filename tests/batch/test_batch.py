@@ -12,6 +12,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batch_toy import CHOICES, check, go, write_lines
+from batch_toy import OPTIONS, check, go, write_lines
 from ropelime import InputError, ModelError, explain
 from ropelime.ask import AnsweringModel
 from ropelime.batch import lines, local
@@ -27,6 +28,7 @@ from ropelime.batch.run import run
 from ropelime.batch.store import Output, rows
 from ropelime.batch.work import Settings
 from ropelime.cli import main
+from ropelime.options import Options
 from ropelime.results.serialization import from_dict
 from ropelime.surrogate.local import LocalSurrogate
 from servers import Proxy, busy, raw, says
@@ -93,7 +95,7 @@ def test_a_batch_is_one_explanation_after_another(
     given = [line for line in LINES if "instead_of" not in line or not options]
     put(source, *given, *given)  # the second half has the same prompts beside it in another order
     model = tiny("llama")
-    settings = Settings(options, full=True)
+    settings = Settings(Options(**options), full=True)
     run(source, target, settings, partial(local.run, models=[model]), together=7)
     found = by_id(target)
     assert len(found) == 2 * len(given)
@@ -122,13 +124,13 @@ def test_lines_are_read_together(tiny: Make, source: Path, target: Path) -> None
 def test_several_surrogates_and_another_preset(tiny: Make, source: Path, target: Path) -> None:
     models = [tiny("llama"), tiny("qwen2")]
     put(source, *LINES[:2])
-    settings = Settings(also="faithful", surrogates=("a", "b"))
+    settings = Settings(Options(also="faithful"), surrogates=("a", "b"))
     run(source, target, settings, partial(local.run, models=models))
     row = by_id(target)["line 2"]
     e = explain(**LINES[1], surrogate=models, also="faithful", progress=False)
     assert e.also is not None
     for ours, alone in ((row, e), (row["also"], e.also)):
-        shares = {f["start"]: f["score"] for f in ours["features"]}
+        shares = {f["start"]: f["normalized_weight"] for f in ours["features"]}
         assert [shares[f.start] for f in alone.features] == pytest.approx(
             alone.normalized_weights, abs=1e-4
         )
@@ -222,7 +224,7 @@ def test_a_line_of_the_longest_length_is_read(
 
 def test_errors_are_tried_again_when_told(source: Path, target: Path) -> None:
     put(source, GOOD, {"id": "short", "prompt": "a", "output": "c"}, "nothing")
-    go(source, target, choices={**CHOICES})
+    go(source, target, options=OPTIONS)
     assert go(source, target, retry_errors=True).errors == 2
     assert len(by_id(target)) == 3
     text = source.read_text().replace('"prompt": "a",', '"prompt": "a b c d",')
@@ -288,9 +290,9 @@ def test_errors_are_left_out_of_a_linked_file_in_its_place(tmp_path: Path, sourc
 @pytest.mark.parametrize(
     ("changed", "key"),
     [
-        ({"choices": {**CHOICES, "seed": 1}}, "seed"),
+        ({"options": replace(OPTIONS, seed=1)}, "seed"),
         ({"full": True}, "full"),
-        ({"choices": {**CHOICES, "features": "sentence"}}, "features"),
+        ({"options": replace(OPTIONS, features="sentence")}, "features"),
     ],
 )
 def test_other_settings_are_refused(
@@ -372,7 +374,7 @@ def test_twenty_kills_lose_nothing_and_double_nothing(source: Path, target: Path
 
 def test_a_full_disk_is_told_and_a_restart_goes_on(source: Path, target: Path) -> None:
     write_lines(source, 40)
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (9_000, 9_000))
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (10_000, 10_000))
     with start(source, target, 0.0, preexec_fn=limit) as process:
         _, err = process.communicate()
     assert process.returncode == 1
@@ -395,7 +397,7 @@ def test_memory_does_not_grow_with_the_lines(tmp_path: Path) -> None:
     assert peaks[2] - peaks[1] < 224 * 1000, "bytes of a line; a row alone has more"
 
 
-# Where the closed model is asked.
+# Where the answering model is called.
 
 
 @pytest.fixture
@@ -409,8 +411,8 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 def asking(proxy: Proxy, tiny: Make, source: Path, target: Path, **options: Any) -> Any:
-    closed = AnsweringModel("stand-in", proxy.url, price=(1.0, 2.0), retries=1)
-    settings = Settings(closed=closed, concurrency=3)
+    answering = AnsweringModel("stand-in", proxy.url, price=(1.0, 2.0), retries=1)
+    settings = Settings(answering=answering, concurrency=3)
     return run(source, target, settings, partial(local.run, models=[tiny("llama")]), **options)
 
 
@@ -462,8 +464,8 @@ def test_what_was_answered_before_a_server_went_is_kept(
     tiny: Make, proxy: Proxy, source: Path, target: Path
 ) -> None:
     put(source, *({"prompt": f"This is {i}. That is not. Is it?"} for i in range(40)))
-    closed = AnsweringModel("stand-in", proxy.url, retries=0)
-    settings = Settings(closed=closed, concurrency=1)
+    answering = AnsweringModel("stand-in", proxy.url, retries=0)
+    settings = Settings(answering=answering, concurrency=1)
     proxy.faults = [says("yes")] * 10
     proxy.otherwise = busy(500)
     with pytest.raises(ModelError, match="lines that have no row yet"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from batch_toy import CHOICES, ToySettings, check, go, write_lines
+from batch_toy import OPTIONS, ToySettings, check, go, write_lines
 from ropelime import InputError, ModelError
 from ropelime.batch import local
 from ropelime.batch import ray as engine
@@ -86,7 +86,7 @@ def test_the_rows_are_those_of_the_local_engine(
 
 def test_a_killed_worker_costs_a_retry_and_no_row(cluster: Any, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
-    settings = ToySettings(CHOICES, pause=0.01)
+    settings = ToySettings(OPTIONS, pause=0.01)
     killed: list[int] = []
 
     def follow(done: int, total: int) -> None:

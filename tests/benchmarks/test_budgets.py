@@ -74,7 +74,7 @@ def test_rows_say_what_was_read_and_how_sure_it_is(ran: Path) -> None:
         assert row["run"] <= row["tokens"] + row["masks"], "shared work is run once"
         known = {k[3:]: v for k, v in row.items() if k[:3] == "by_"}
         assert bool(known) == (name in ("evidence", "faithful", "paper"))
-        assert not known or 0 <= estimate(known, singles=True) <= 1
+        assert not known or 0 <= estimate(known, leave_one_out=True) <= 1
         assert ("covered" in row) == (example == "s0" or example == "s3") or "nll" not in name
     assert by["s0", "exact, 64"]["covered"] is not None
     assert by["s0", "evidence"]["tokens"] < by["s0", "leave-one-out"]["tokens"]

@@ -17,7 +17,7 @@ from bench_toy import example
 from benchmarks.generation import LocalGenerator
 from benchmarks.gsmile import ChatGenerator, GSmile, wasserstein
 from ropelime.errors import InputError, ModelError
-from ropelime.method.regression import WLS, Fit
+from ropelime.method.regression import WLS, LinearFit
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.typing import Floats, Masks
 
@@ -79,9 +79,9 @@ class TestAttribution:
     def test_targets_and_weights_of_the_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Floats] = []
 
-        def fit(_: WLS, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+        def fit(_: WLS, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
             seen.extend([targets, weights])
-            return Fit(np.ones(masks.shape[1]), np.asarray(0.0))
+            return LinearFit(np.ones(masks.shape[1]), np.asarray(0.0))
 
         monkeypatch.setattr(WLS, "fit", fit)
         asked, words = example(), Words()

@@ -18,15 +18,15 @@ from benchmarks.evaluation import chance
 from benchmarks.methods import Method, method
 from benchmarks.runner import CHANCE, run
 from benchmarks.store import Row, Store, read
-from ropelime.method.regression import Fit
+from ropelime.method.regression import LinearFit
 from ropelime.method.samplers import Bernoulli
 from ropelime.method.scores import Scores
-from ropelime.typing import Floats, Ints, Masks
 from ropelime.surrogate import Ablation, FunctionSurrogate, Surrogate
 from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Floats, Ints, Masks
 
 COEF = np.array([0.8, 0.05, 0.4, 0.2, 0.1])  # no two sums of some of them are equal
 LOO = method("leave-one-out", "leave-one-out", "nll", "uniform", "wls")
@@ -257,9 +257,9 @@ class Constant:
 
     name: ClassVar[str] = "constant"
 
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> Fit:
+    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         coef = np.arange(masks.shape[1], dtype=float)
-        return Fit(coef, np.asarray(0.0))
+        return LinearFit(coef, np.asarray(0.0))
 
 
 def test_an_added_method_shows_up(results: Rows) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from ropelime import load
 from ropelime.cli import main, parser
-from ropelime.method.rounds import PRESETS
+from ropelime.options import PRESETS
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.surrogate import loading as models
 from ropelime.typing import Floats, Masks

@@ -15,9 +15,9 @@ from ropelime.method.regression import (
     REGRESSORS,
     WLS,
     BayesRidge,
-    Fit,
     Lasso,
     LassoCV,
+    LinearFit,
     Regressor,
     Ridge,
     _most_likely,
@@ -201,13 +201,13 @@ def test_lasso_cv_leaves_out_what_weighs_nothing() -> None:
 
 def test_lasso_cv_refuses_too_few_readings() -> None:
     masks, targets, weights = problem(9, 1)
-    with pytest.raises(InputError, match=r"at least 10 readings, not 9.*Raise the budget"):
+    with pytest.raises(InputError, match=r"at least 10 scored masks, not 9.*Raise the budget"):
         LassoCV().fit(masks, targets[:, 0], weights)
 
 
 def test_weighted_r2() -> None:
     masks, targets = np.array([[True], [False], [False]]), np.array([4.0, 0.0, 2.0])
-    fit = Fit(np.array([3.0]), np.array(1.0))  # predicts 4, 1, 1
+    fit = LinearFit(np.array([3.0]), np.array(1.0))  # predicts 4, 1, 1
     assert weighted_r2(fit, masks, targets, np.ones(3)) == pytest.approx(1 - 2 / 8)
     assert weighted_r2(fit, masks, targets, np.array([1.0, 0.0, 1.0])) == pytest.approx(1 - 1 / 2)
     assert math.isnan(weighted_r2(fit, masks, np.full(3, 7.0), np.ones(3))), "nothing to account for"

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from ropelime import InputError
-from ropelime.method.attribution import Recipe, attribute
+from ropelime.method.attribution import Recipe, fit
 from ropelime.method.kernels import Uniform
 from ropelime.method.regression import WLS, BayesRidge, Regressor
 from ropelime.method.samplers import resolve_sampler
@@ -36,8 +36,8 @@ def test_intervals_hold_as_often_as_they_say(regressor: Regressor, n: int, rows:
         coef = rng.normal(size=n)
         masks, targets = linear(rng, coef, rows)
         found = regressor.fit(masks, targets, np.ones(rows)).coef
-        half = estimate_uncertainty(masks, targets, np.ones(rows), found).half
-        held.append(np.abs(found - coef) <= half)
+        half_width = estimate_uncertainty(masks, targets, np.ones(rows), found).half_width
+        held.append(np.abs(found - coef) <= half_width)
     assert np.mean(held) == pytest.approx(LEVEL, abs=0.05)
 
 
@@ -53,9 +53,9 @@ def test_they_hold_as_often_under_any_kernel(
         drawn = resolve_sampler(sampler).sample(n, budget=count, rng=rng).masks
         masks = np.concatenate([np.ones((1, n), bool), drawn])
         said = masks @ coef + 0.5 * rng.normal(size=len(masks)) - 3.0
-        found = attribute(scoring(masks, said[:, None]), recipe)
-        held.append(np.abs(found.weights - coef) <= found.half)
-    # Where a narrow kernel leaves as many readings as unknowns, they are wider than they need be.
+        found = fit(scoring(masks, said[:, None]), recipe)
+        held.append(np.abs(found.weights - coef) <= found.half_width)
+    # Where a narrow kernel leaves as many scores as unknowns, they are wider than they need be.
     most = 1.0 if sampler == "mixed" else LEVEL + 0.06
     assert LEVEL - 0.04 <= np.mean(held) <= most
 
@@ -74,7 +74,7 @@ def test_readings_are_foretold_as_they_were_read_whatever_they_weigh(kernel: str
         rest = np.delete(x, row, 0), np.delete(drop, row)[:, None]
         cv_correlation.append(x[row] @ np.linalg.lstsq(root * rest[0], root * rest[1], rcond=None)[0])
     expected = spearmanr(drop, np.ravel(cv_correlation)).statistic
-    assert attribute(scores, recipe).cv_correlation == pytest.approx(expected, abs=0.02)
+    assert fit(scores, recipe).cv_correlation == pytest.approx(expected, abs=0.02)
 
 
 def test_four_times_the_readings_halve_the_interval() -> None:
@@ -82,7 +82,7 @@ def test_four_times_the_readings_halve_the_interval() -> None:
     coef = WLS().fit(masks, targets, np.ones(100)).coef
     one = estimate_uncertainty(masks, targets, np.ones(100), coef)
     four = estimate_uncertainty(np.tile(masks, (4, 1)), np.tile(targets, 4), np.ones(400), coef)
-    assert np.allclose(four.half * 2, one.half, rtol=0.05)
+    assert np.allclose(four.half_width * 2, one.half_width, rtol=0.05)
 
 
 def test_the_interval_in_closed_form() -> None:
@@ -92,7 +92,7 @@ def test_the_interval_in_closed_form() -> None:
     targets = masks @ np.array([3.0, 1.0]) + np.repeat([1.0, -1.0], 4)
     found = estimate_uncertainty(masks, targets, np.ones(8), np.array([3.0, 1.0]))
     student = 2.015  # of five degrees of freedom, two-sided 90 %
-    assert np.allclose(found.half, student * math.sqrt(8 / 5 / (8 / 4)), rtol=5e-3)
+    assert np.allclose(found.half_width, student * math.sqrt(8 / 5 / (8 / 4)), rtol=5e-3)
 
 
 @pytest.mark.parametrize("extra", [1, 2])
@@ -101,7 +101,7 @@ def test_as_many_readings_as_unknowns_are_judged_by_the_stated_rule(extra: int) 
     coef = np.array([1.0, -3.0, 0.5, 0.2])
     found = estimate_uncertainty(masks, targets, np.ones(4 + extra), coef)
     median, size = 0.75, np.abs(coef)
-    assert np.allclose(found.half, 1.645 * np.sqrt((2 * median) ** 2 + (size / 2) ** 2))
+    assert np.allclose(found.half_width, 1.645 * np.sqrt((2 * median) ** 2 + (size / 2) ** 2))
     assert math.isnan(found.cv_correlation)
 
 
@@ -113,7 +113,7 @@ def test_readings_that_weigh_nothing_do_not_count() -> None:
         estimate_uncertainty(masks[:count], targets[:count], weights[:count], coef)
         for count in (30, 12)
     )
-    assert np.allclose(some.half, few.half)
+    assert np.allclose(some.half_width, few.half_width)
     assert some.cv_correlation == pytest.approx(few.cv_correlation)
     assert math.isnan(
         estimate_uncertainty(masks, targets, weights * (np.arange(30) < 5), coef).cv_correlation
@@ -125,7 +125,7 @@ def test_the_scale_of_the_weights_does_not_matter() -> None:
     masks, targets = linear(rng, np.array([2.0, -1.0, 0.5]), 30)
     weights, coef = rng.uniform(0.1, 1, 30), np.array([2.0, -1.0, 0.5])
     ours, theirs = (estimate_uncertainty(masks, targets, w, coef) for w in (weights, 0.01 * weights))
-    assert np.allclose(ours.half, theirs.half)
+    assert np.allclose(ours.half_width, theirs.half_width)
 
 
 def test_additive_targets_are_foretold_and_noise_is_not() -> None:
@@ -164,7 +164,7 @@ def test_left_out_readings_are_foretold_as_if_they_had_not_been_fitted() -> None
 def test_targets_that_do_not_vary_have_no_width_and_foretell_nothing(value: float) -> None:
     masks, _ = linear(np.random.default_rng(0), np.ones(3), 30)
     found = estimate_uncertainty(masks, np.full(30, value), np.ones(30), np.zeros(3))
-    assert np.allclose(found.half, 0, atol=1e-12)
+    assert np.allclose(found.half_width, 0, atol=1e-12)
     assert math.isnan(found.cv_correlation)
 
 
@@ -174,9 +174,9 @@ def test_what_cannot_be_told_apart_is_wide_and_finite() -> None:
     masks[:, 1] = masks[:, 0]  # always together
     masks[:, 3] = True  # never removed
     coef = WLS().fit(masks, targets, np.ones(40)).coef
-    half = estimate_uncertainty(masks, targets, np.ones(40), coef).half
-    assert np.isfinite(half).all()
-    assert min(half[0], half[1], half[3]) > 5 * half[2]
+    half_width = estimate_uncertainty(masks, targets, np.ones(40), coef).half_width
+    assert np.isfinite(half_width).all()
+    assert min(half_width[0], half_width[1], half_width[3]) > 5 * half_width[2]
 
 
 def test_many_features_take_no_more_room_than_the_readings_and_one_square_do() -> None:
@@ -191,9 +191,9 @@ def test_many_features_take_no_more_room_than_the_readings_and_one_square_do() -
 
 def test_two_features_read_in_every_way() -> None:
     scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
-    found = attribute(scores, Recipe.of("nll", "uniform", "wls"))
+    found = fit(scores, Recipe.of("nll", "uniform", "wls"))
     assert np.allclose(found.weights, [2, 0])
-    assert np.allclose(found.half, 1.645 * np.hypot(2 * 1.0, [1.0, 0.0]))
+    assert np.allclose(found.half_width, 1.645 * np.hypot(2 * 1.0, [1.0, 0.0]))
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]])
@@ -204,12 +204,14 @@ def test_weights_that_mean_nothing_are_refused(weights: list[float]) -> None:
 
     scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
     with pytest.raises(InputError, match="finite weights that are not negative, and not all zero"):
-        attribute(scores, Recipe.of("nll", Broken(), "wls"))
+        fit(scores, Recipe.of("nll", Broken(), "wls"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_few_exact_readings_leave_open_what_was_open_before_them(count: int) -> None:
     masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.5]), 30)
     coef, exact = np.array([2.0, -1.0, 0.5]), np.arange(30) < count
-    half = estimate_uncertainty(masks, targets, np.ones(30), coef, exact, control_variate=True).half
-    assert np.allclose(half, 2.0 * 0.5 * np.sqrt((coef**2).mean()))
+    half_width = estimate_uncertainty(
+        masks, targets, np.ones(30), coef, exact, control_variate=True
+    ).half_width
+    assert np.allclose(half_width, 2.0 * 0.5 * np.sqrt((coef**2).mean()))

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, load
-from ropelime.method.attribution import Recipe
+from ropelime.method.attribution import Recipe, fit
 from ropelime.method.kernels import RopeRWMD
 from ropelime.method.scores import QuestionScores
-from ropelime.results.explanation import Cost, build
+from ropelime.results.explanation import Cost, explained
 from ropelime.results.serialization import from_dict, write_text
 from ropelime.text.features import split
 from ropelime.text.prompt import Origin, from_text
@@ -45,11 +45,12 @@ def full(tokens: int = 2, target: str = "kl") -> Explanation:
     )
     scores = replace(scores, question=question)
     prompt, recipe = from_text("one two three"), Recipe.of(target, "rope-rwmd", "wls")
-    return build(
-        prompt, "ab", split(prompt, "word"), ((0, 1), (1, 2)), scores, recipe,
-        {**recipe.describe(), "surrogate": {"name": "toy"}},
-        span=(0, 2), cost=Cost(5, 40, 0.1), requested=3,
+    data = explained(
+        fit(scores.fitted(), recipe), scores, requested=3, notes=(), prompt=prompt, output="ab",
+        features=split(prompt, "word"), output_spans=((0, 1), (1, 2)), span=(0, 2), recipe=recipe,
+        cost=Cost(5, 40, 0.1), config={**recipe.describe(), "surrogate": {"name": "toy"}},
     )  # fmt: skip
+    return Explanation.of(data)
 
 
 BOTH = [TOY, full(), full(target="evidence")]
@@ -65,7 +66,9 @@ def test_top_is_by_score() -> None:
     ranking = TOY.top()
     assert [share.text for share in ranking] == ["red ", "black ", "white", "green ", "blue "]
     assert [share.index for share in ranking] == [0, 3, 4, 1, 2]
-    assert [share.score for share in ranking] == sorted(TOY.normalized_weights, reverse=True)
+    assert [share.normalized_weight for share in ranking] == sorted(
+        TOY.normalized_weights, reverse=True
+    )
     assert TOY.top(2) == ranking[:2]
     assert TOY.top(99) == ranking
     assert TOY.top(0) == []
@@ -339,7 +342,7 @@ def test_a_damaged_entry_is_an_input_error_or_harmless(path: tuple[Any, ...], ju
         entry = entry[key]
     entry[path[-1]] = junk
     try:
-        e = from_dict(data)
+        e = Explanation.of(from_dict(data))
     except InputError:
         return
     assert repr(e)

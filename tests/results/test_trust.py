@@ -65,11 +65,11 @@ def test_where_each_part_was_removed_once(share: float, value: float, words: str
 @pytest.mark.parametrize(
     ("cv_correlation", "value", "words"),
     [
-        (1.0, 0.867, "Very likely the weights foretell what removing parts does."),
-        (0.6, 0.707, "Probably the weights foretell"),
-        (0.2, 0.547, "It is about even whether the weights foretell.*Look at more than the first part"),
-        (0.0, 0.467, "It is about even whether the weights foretell"),
-        (-1.0, 0.067, "It is doubtful whether the weights foretell.*a hint only"),
+        (1.0, 0.867, "Very likely the weights predict what removing parts does."),
+        (0.6, 0.707, "Probably the weights predict"),
+        (0.2, 0.547, "It is about even whether the weights predict.*Look at more than the first part"),
+        (0.0, 0.467, "It is about even whether the weights predict"),
+        (-1.0, 0.067, "It is doubtful whether the weights predict.*a hint only"),
         (math.nan, 0.467, "It is about even"),
     ],
 )
@@ -112,5 +112,5 @@ def test_too_few_masks_of_many_features_are_not_taken_for_single_removals() -> N
         words, surrogate=additive(np.eye(80)[0] * 9, -20), sampler="hadamard", regressor="bayes-ridge"
     )
     assert e.trust is not None
-    assert "the weights foretell" in e.trust.text
-    assert any("leave the fit undetermined" in warning for warning in e.diagnostics.warnings)
+    assert "the weights predict" in e.trust.text
+    assert any("leave the fit underdetermined" in warning for warning in e.diagnostics.warnings)

@@ -15,7 +15,6 @@ from torch.nn import functional
 from benchmarks.shapes import random_scorer, random_surrogate
 from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
-from ropelime.typing import Masks
 from ropelime.surrogate import attention, cpu_attention, engine
 from ropelime.surrogate import sharing as sharing_module
 from ropelime.surrogate.base import ScoreRequest
@@ -23,6 +22,7 @@ from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.sequences import Rows
 from ropelime.text import prompt as prompts
+from ropelime.typing import Masks
 from scoring import prepare
 
 PROMPT = prompts.from_context(

@@ -11,11 +11,11 @@ import torch
 from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError
 from ropelime.method.rope import RopeSpace
-from ropelime.typing import Masks
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
+from ropelime.typing import Masks
 from scoring import prepare
 from toy import toy
 

@@ -17,12 +17,12 @@ from ropelime.method import rope
 from ropelime.method.kernels import KERNELS
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.typing import Masks
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
 from ropelime.text.features import split, with_tokens
 from ropelime.text.prompt import Prompt
+from ropelime.typing import Masks
 from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]

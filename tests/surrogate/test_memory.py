@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_leaves
 from ropelime import ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.typing import Masks
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import Budget
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.sequences import Row, Sequences
 from ropelime.text import prompt as prompts
+from ropelime.typing import Masks
 from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]

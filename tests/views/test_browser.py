@@ -70,7 +70,7 @@ def ranking(page: Page) -> list[tuple[str, str]]:
 def expected(e: Explanation) -> list[tuple[str, str]]:
     shown = []
     for share in e.top():
-        value = 100 * share.score
+        value = 100 * share.normalized_weight
         text = f"{value:.0f}%" if value >= 9.95 or value == 0 else f"{value:.1f}%"
         sign = "" if abs(share.weight) < 1e-9 else "+" if share.weight > 0 else "−"
         shown.append((share.text.strip(), sign + text.replace("0.0%", "<0.1%")))
@@ -166,7 +166,7 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
     settle(page)
     share = next(s for s in e.top() if s.index == 4)
     shown = page.inner_text(".rl-detail")
-    assert f"{share.score:.0%}" in shown
+    assert f"{share.normalized_weight:.0%}" in shown
     assert "opposes the answer · shared rank 2 of 5" in shown, "black has the same weight"
     assert "weight −0.5 nats · 90% interval −0.75 to −0.25" in shown
     assert "white" in shown

@@ -112,7 +112,7 @@ def test_a_span_of_the_answer_needs_no_new_pass(
     expected = ropelime.load(file).for_output(0, 17)
     found = client.get(f"/api/explanations/{made}/span", params={"start": 0, "end": 17}).json()
     assert found["text"] == "Paris lies there."
-    assert [s["score"] for s in found["shares"]] == [s.score for s in expected.top()]
+    assert [s["score"] for s in found["shares"]] == [s.normalized_weight for s in expected.top()]
     assert [s["weight"] for s in found["shares"]] == [s.weight for s in expected.top()]
     for start, end in [(5, 5), (17, 0), (0, 1000)]:
         answer = client.get(f"/api/explanations/{made}/span", params={"start": start, "end": end})

@@ -28,7 +28,7 @@ def run(
         say: Called with a line for each step of loading that takes a while.
     """
     worker = Worker(settings, settings.load(say) if models is None else models)
-    ahead = 1 if settings.closed else 0  # while a group is explained, the next one is asked about
+    ahead = 1 if settings.answering else 0  # while a group is explained, the next one is asked about
     begun: deque[list[Item]] = deque()
     try:
         for group in plan.groups:

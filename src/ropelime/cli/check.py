@@ -11,12 +11,12 @@ from typing import Any
 
 from ropelime.cli.shared import add_options, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
-from ropelime.explain import Explanation
+from ropelime.explain import Explanation, explain, load
 from ropelime.files import parse
 from ropelime.progress import note, reporting
 from ropelime.results import assertions as checks
 from ropelime.results.assertions import Assertion
-from ropelime.results.serialization import load, write_text
+from ropelime.results.serialization import write_text
 from ropelime.views.junit import Case, junit
 
 _INPUT = (
@@ -154,8 +154,6 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
 
 
 def _explanation(entry: Entry, chosen: dict[str, Any]) -> Explanation:
-    from ropelime.explain import explain
-
     if entry.saved is not None:
         return load(entry.saved)
     return explain(**{**chosen, "progress": False, **entry.given})

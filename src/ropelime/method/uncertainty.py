@@ -77,7 +77,7 @@ def estimate_uncertainty(
     sure = _spread(masks, targets, weights, coef)
     if exact.all():
         return sure
-    return Uncertainty(np.hypot(sure.half, _Z * _PRIOR * typical), sure.cv_correlation)
+    return Uncertainty(np.hypot(sure.half_width, _Z * _PRIOR * typical), sure.cv_correlation)
 
 
 def _spread(

@@ -18,7 +18,8 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.registry import unknown
 from ropelime.results.citations import ABOVE, MOVED, moved
-from ropelime.results.explanation import Explanation
+from ropelime.results.ensemble import for_output
+from ropelime.results.explanation import ExplanationData
 
 KINDS = ("rests_on", "not_rests_on")
 PARTS = ("document", "message", "role", "source", "text")
@@ -99,7 +100,7 @@ def read(data: Any) -> Assertion:
     return Assertion(kind, part, value, limit, ABOVE if factor is None else factor, data.get("of", ""))
 
 
-def check(e: Explanation, assertion: Assertion) -> Verdict:
+def check(e: ExplanationData, assertion: Assertion) -> Verdict:
     """Hold an assertion against an explanation."""
     if assertion.of:
         at = e.output.find(assertion.of)
@@ -133,7 +134,7 @@ def _named(assertion: Assertion) -> str:
     return f"{assertion.part} {value}"
 
 
-def _features(e: Explanation, assertion: Assertion) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _features(e: ExplanationData, assertion: Assertion) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """(n,) which features lie in the part that is meant; at least one does."""
     part, value, prompt = assertion.part, assertion.value, e.prompt
     if part == "text":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 
 MOST = 3  # sources of one sentence
 ABOVE = 1.5  # times the share that a feature would have if all were alike
@@ -91,7 +91,7 @@ class Cited:
         return text + self.answer[at:]
 
 
-def cite(e: Explanation) -> Cited:
+def cite(e: ExplanationData) -> Cited:
     """Name the sources of every sentence of the explained answer.
 
     A sentence cites the features that support it most. The weight of a feature in a sentence is the
@@ -132,7 +132,7 @@ def cite(e: Explanation) -> Cited:
     return Cited(e.output, tuple(sentences), sources)
 
 
-def moved(e: Explanation, first: int, last: int) -> float:
+def moved(e: ExplanationData, first: int, last: int) -> float:
     """By how much the masked prompt that moved these output tokens most did so, in nats a token."""
     read = e.surrogate_scores.logprob[:, first:last]
     return float(np.abs(read - read[0]).mean(1).max())

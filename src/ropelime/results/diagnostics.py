@@ -91,7 +91,9 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
             "by itself, or be misled by the prompt."
         )
     if not np.any(fitted.weights):
-        found.append("Every weight is zero: the features cannot be told apart, and all normalised weights are equal.")
+        found.append(
+            "Every weight is zero: the features cannot be told apart, and all normalised weights are equal."
+        )
     if rows <= features:
         found.append(
             f"{rows} scores for {features} features leave the fit underdetermined; the solution of minimum "

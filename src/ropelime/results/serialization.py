@@ -19,7 +19,7 @@ from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.results.diagnostics import Diagnostics
-from ropelime.results.explanation import Cost, Explanation
+from ropelime.results.explanation import Cost, ExplanationData
 from ropelime.results.trust import Trust
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
@@ -29,7 +29,7 @@ FORMAT = "ropelime.explanation"
 VERSION = 2
 
 
-def to_dict(e: Explanation) -> dict[str, Any]:
+def to_dict(e: ExplanationData) -> dict[str, Any]:
     """Plain data, the same for the same seed: no times in it."""
     scores = e.surrogate_scores
     return {
@@ -70,7 +70,7 @@ def to_dict(e: Explanation) -> dict[str, Any]:
     }
 
 
-def load(path: str | os.PathLike[str]) -> Explanation:
+def load(path: str | os.PathLike[str]) -> ExplanationData:
     """Read an explanation that :meth:`Explanation.save` wrote."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> Explanation:
     return from_dict(data, source=str(path))
 
 
-def from_dict(data: Any, *, source: str = "The data") -> Explanation:
+def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
     """Build an explanation from what :meth:`Explanation.to_dict` gave."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise InputError(f"{source} is no ropelime explanation (its format is not {FORMAT!r}).")
@@ -145,7 +145,7 @@ def _trust(value: float, text: str) -> Trust:
     return Trust(value, text)
 
 
-def _read(data: Mapping[str, Any]) -> Explanation:
+def _read(data: Mapping[str, Any]) -> ExplanationData:
     read, diagnostics = data["surrogate_scores"], data["diagnostics"]
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
     figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
@@ -165,7 +165,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
         alternative=None if (other := read.get("alternative")) is None else _unpack(other),
     )
     prompt = data["prompt"]
-    explanation = Explanation(
+    explanation = ExplanationData(
         prompt=Prompt(
             prompt["text"],
             tuple(Message(**message) for message in prompt["messages"]),
@@ -224,7 +224,7 @@ def _read(data: Mapping[str, Any]) -> Explanation:
     return explanation
 
 
-def _check(e: Explanation) -> None:
+def _check(e: ExplanationData) -> None:
     """Refuse what no explanation holds, and what would fail only when somebody looks at it."""
     text, output = e.prompt.text, e.output
     told = (text, output, e.prompt.kind, *e.diagnostics.notes, *e.diagnostics.warnings)

@@ -14,9 +14,9 @@ import numpy as np
 from ropelime.errors import InputError, ModelError, NoTokenizerError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.typing import Ints, Masks
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Ints, Masks
 
 Progress = Callable[[int, int], None]  # tokens done, tokens in all
 

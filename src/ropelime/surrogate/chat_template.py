@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.typing import Ints
 from ropelime.text.prompt import Message, Prompt, Span
+from ropelime.typing import Ints
 
 _BETWEEN = "\n\n"  # messages that share a turn
 _RESULT = "Result of a tool:\n"  # what stands before one in a user's turn

@@ -12,11 +12,11 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.scores import QuestionScores, Scores
-from ropelime.typing import Floats, Ints, Masks
 from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.spaces import Space, hidden_planes
+from ropelime.typing import Floats, Ints, Masks
 
 if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalScorer, LocalSurrogate

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 from ropelime.views.text import plain
 
 _SHOWN = 60  # characters of a feature
 
 
-def findings(e: Explanation) -> list[str]:
+def findings(e: ExplanationData) -> list[str]:
     """A sentence for each thing that was asked for."""
     found = []
     for pair in e.interactions:
@@ -29,17 +29,17 @@ def findings(e: Explanation) -> list[str]:
     return found
 
 
-def surrogates(e: Explanation) -> str:
+def surrogates(e: ExplanationData) -> str:
     """Who read the masked prompts."""
     models = e.config.get("surrogates") or [e.config["surrogate"]]
     return plain(" and ".join(str(model.get("name", "a surrogate")) for model in models))
 
 
-def _first(e: Explanation) -> str:
+def _first(e: ExplanationData) -> str:
     (share,) = e.top(1)
-    return f"{_quoted(e, share.index)} ({share.score:.0%})"
+    return f"{_quoted(e, share.index)} ({share.normalized_weight:.0%})"
 
 
-def _quoted(e: Explanation, index: int) -> str:
+def _quoted(e: ExplanationData, index: int) -> str:
     text = " ".join(plain(e.features[index].text).split())
     return f"“{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}”"

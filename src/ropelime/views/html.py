@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 from ropelime.views.findings import findings
 from ropelime.views.text import visible
 from ropelime.views.uncertainty import places, uncertainty
@@ -52,7 +52,7 @@ _START = (
 )
 
 
-def payload(e: Explanation) -> dict[str, Any]:
+def payload(e: ExplanationData) -> dict[str, Any]:
     """What the component in ``static/report.js`` shows, as plain JSON data.
 
     Text comes in pieces and not as offsets, which Python and JavaScript count differently.
@@ -76,7 +76,7 @@ def payload(e: Explanation) -> dict[str, Any]:
     }
 
 
-def report(e: Explanation) -> str:
+def report(e: ExplanationData) -> str:
     """A document that needs no server and no network: style, script and data are inside it."""
     css, js = static("report.css"), static("report.js")
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (js, _START))
@@ -96,7 +96,7 @@ def report(e: Explanation) -> str:
     )
 
 
-def frame(e: Explanation) -> str:
+def frame(e: ExplanationData) -> str:
     """The report in a frame of its own, for notebooks: neither side can style or script the other."""
     return (
         '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" '
@@ -119,7 +119,7 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _blocks(e: Explanation) -> list[dict[str, Any]]:
+def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     """The prompt as written, in blocks: chunks or messages with their names, and what is between."""
     prompt = e.prompt
     if prompt.kind == "messages":
@@ -145,7 +145,7 @@ def _title(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
+def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A stretch of the prompt, cut where features begin and end."""
     pieces: list[dict[str, Any]] = []
 
@@ -164,7 +164,7 @@ def _pieces(e: Explanation, start: int, end: int) -> list[dict[str, Any]]:
     return pieces
 
 
-def _features(e: Explanation) -> list[dict[str, Any]]:
+def _features(e: ExplanationData) -> list[dict[str, Any]]:
     known, place = uncertainty(e), places(e)
     return [
         {
@@ -182,7 +182,7 @@ def _interval(intervals: Any, i: int) -> list[float | None] | None:
     return None if intervals is None else [_figure(end) for end in intervals[i]]
 
 
-def _answer(e: Explanation) -> dict[str, Any]:
+def _answer(e: ExplanationData) -> dict[str, Any]:
     """The answer in pieces, each with the output tokens [first, last) that it is made of.
 
     Tokens can share a character (one of several bytes, say); they share a piece then.
@@ -208,7 +208,7 @@ def _answer(e: Explanation) -> dict[str, Any]:
     return {"pieces": pieces, "sentences": sentences}
 
 
-def _diagnostics(e: Explanation) -> list[list[str]]:
+def _diagnostics(e: ExplanationData) -> list[list[str]]:
     """Each figure with its name and its meaning in plain words."""
     d = e.diagnostics
     fit = f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none"
@@ -233,7 +233,7 @@ def _diagnostics(e: Explanation) -> list[list[str]]:
     ]
 
 
-def _cost(e: Explanation) -> list[list[str]]:
+def _cost(e: ExplanationData) -> list[list[str]]:
     d, cost = e.diagnostics, e.cost
     rows = [
         ["masked prompts read", f"{cost.masks:,}"],

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 from ropelime.views.text import visible
 from ropelime.views.uncertainty import uncertainty
 
@@ -34,7 +34,7 @@ _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v")
 
 
-def ranked(e: Explanation, *, top: int = 10) -> Any:
+def ranked(e: ExplanationData, *, top: int = 10) -> Any:
     """Draw the largest weights as bars, blue where they support and hatched orange where they oppose.
 
     Args:
@@ -66,7 +66,7 @@ def ranked(e: Explanation, *, top: int = 10) -> Any:
                 fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.8)
-        names = [f"{_name(share.text)}  {share.score:.0%}" for share in shares]
+        names = [f"{_name(share.text)}  {share.normalized_weight:.0%}" for share in shares]
         axes.set_yticks(at, names, parse_math=False)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
@@ -77,7 +77,7 @@ def ranked(e: Explanation, *, top: int = 10) -> Any:
         return figure
 
 
-def heat_map(e: Explanation, *, top: int = 12) -> Any:
+def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
     """Draw how much each of the largest features moves each output token.
 
     Args:

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 from ropelime.views.findings import findings, surrogates
 from ropelime.views.text import plain
 from ropelime.views.uncertainty import places, uncertainty
@@ -29,7 +29,7 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _RAISED = str.maketrans("-=0123456789", "⁻⁼⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
+def render(explanation: ExplanationData, *, top: int = 5) -> RenderableType:
     """Something that Rich can print, made to the width and the colours of where it is printed.
 
     Args:
@@ -39,12 +39,12 @@ def render(explanation: Explanation, *, top: int = 5) -> RenderableType:
     return _View(explanation, top)
 
 
-def show(explanation: Explanation, *, top: int = 5, console: Console | None = None) -> None:
+def show(explanation: ExplanationData, *, top: int = 5, console: Console | None = None) -> None:
     """Print an explanation; colour appears on a terminal only."""
     (console or Console()).print(render(explanation, top=top))
 
 
-def to_svg(explanation: Explanation, *, top: int = 5, width: int = 100) -> str:
+def to_svg(explanation: ExplanationData, *, top: int = 5, width: int = 100) -> str:
     """The same view as a picture, for documents."""
     console = Console(
         record=True, file=io.StringIO(), width=width, force_terminal=True, color_system="truecolor"
@@ -56,7 +56,7 @@ def to_svg(explanation: Explanation, *, top: int = 5, width: int = 100) -> str:
 
 @dataclass(frozen=True)
 class _View:
-    explanation: Explanation
+    explanation: ExplanationData
     top: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
@@ -84,7 +84,7 @@ def _rule(title: str) -> Rule:
     return Rule(Text(title), align="left", style="dim")
 
 
-def _answer(explanation: Explanation) -> Text:
+def _answer(explanation: ExplanationData) -> Text:
     start, end = explanation.span
     answer = Text(plain(explanation.output))
     if (start, end) != (0, len(explanation.output)):
@@ -92,7 +92,7 @@ def _answer(explanation: Explanation) -> Text:
     return answer
 
 
-def _prompt(explanation: Explanation, marked: int) -> Text:
+def _prompt(explanation: ExplanationData, marked: int) -> Text:
     """The prompt with shades; the first ``marked`` features carry their place."""
     text = Text()
     source, at = explanation.prompt.text, 0
@@ -111,7 +111,7 @@ def _prompt(explanation: Explanation, marked: int) -> Text:
     return text
 
 
-def _ranking(explanation: Explanation, top: int, width: int) -> Table:
+def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     intervals, place = uncertainty(explanation).normalized_weights, places(explanation)
     prompt = explanation.prompt
@@ -124,7 +124,7 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for share in explanation.top(top):
         sign = "+" if share.weight >= 0 else "-"
-        bar = sign + _bar(longest * share.score / largest)
+        bar = sign + _bar(longest * share.normalized_weight / largest)
         part = explanation.features[share.index].part
         between: tuple[str, ...] = ()
         if intervals is not None:
@@ -132,7 +132,7 @@ def _ranking(explanation: Explanation, top: int, width: int) -> Table:
             between = (f"{low:.0%} to {high:.0%}",)
         table.add_row(
             place[share.index],
-            f"{share.score:.0%}",
+            f"{share.normalized_weight:.0%}",
             *between,
             Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),
             *((Text(_end(plain(str(prompt.origin(part))), width // 4)),) if prompt.origins else ()),
@@ -152,7 +152,7 @@ def _bar(length: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
-def _summary(explanation: Explanation) -> str:
+def _summary(explanation: ExplanationData) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
     return (

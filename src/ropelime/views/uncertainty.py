@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ropelime.results.explanation import Explanation
+from ropelime.results.explanation import ExplanationData
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Uncertainty:
     trust: Any
 
 
-def uncertainty(e: Explanation) -> Uncertainty:
+def uncertainty(e: ExplanationData) -> Uncertainty:
     """What the explanation knows about its own figures."""
     trust = None if e.trust is None else asdict(e.trust)
     return Uncertainty(e.intervals, e.normalized_intervals, trust)
 
 
-def places(e: Explanation) -> list[str]:
+def places(e: ExplanationData) -> list[str]:
     """The place of each feature in the ranking, as "2", or as "2=" where others share it."""
     ranks = e.ranks.tolist()
     held = Counter(ranks)

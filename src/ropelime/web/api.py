@@ -16,9 +16,8 @@ from starlette.types import Receive, Scope, Send
 from ropelime import example
 from ropelime._version import __version__
 from ropelime.errors import InputError
-from ropelime.method.rounds import PRESETS
-from ropelime.results.explanation import Explanation
-from ropelime.study import SCORING
+from ropelime.explain import Explanation
+from ropelime.options import PRESETS, SCORING
 from ropelime.text.features import GRANULARITIES
 from ropelime.views import html
 from ropelime.web.jobs import Job, Jobs
@@ -195,7 +194,7 @@ def span(name: Name, start: At, end: At, here: Here) -> SpanView:
                 text=share.text,
                 start=found.features[share.index].start,
                 end=found.features[share.index].end,
-                score=share.score,
+                score=share.normalized_weight,
                 weight=share.weight,
             )
             for share in found.top()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.results.explanation import Explanation
+from ropelime.explain import Explanation
 from ropelime.results.serialization import from_dict
 
 Row = dict[str, Any]
@@ -114,7 +114,7 @@ class History:
             data = json.loads(zlib.decompress(row[0]))
         except (zlib.error, ValueError) as error:
             raise InputError(f"Explanation {name} in the history is damaged: {error}.") from None
-        return from_dict(data, source=f"Explanation {name} in the history")
+        return Explanation.of(from_dict(data, source=f"Explanation {name} in the history"))
 
     def remove(self, name: str) -> bool:
         """Forget one explanation; says whether there was one."""

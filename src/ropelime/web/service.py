@@ -9,10 +9,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ropelime.errors import InputError, ModelError, NoTokenizerError, RopeLimeError
-from ropelime.explain import explain
+from ropelime.explain import Explanation, explain
 from ropelime.method.scores import Scores
 from ropelime.progress import Callback, note
-from ropelime.results.explanation import Explanation
 from ropelime.surrogate import Ablation, Scorer, Surrogate, is_served, load_surrogate
 from ropelime.text import prompt as prompts
 from ropelime.text.features import Feature, split
@@ -243,7 +242,7 @@ def _summary(
         "seconds": round(seconds, 2),
         "answer": snippet(explanation.output),
         "prompt": snippet(request.question or explanation.prompt.text),
-        "top": {"text": snippet(top.text), "score": top.score},
+        "top": {"text": snippet(top.text), "score": top.normalized_weight},
     }
 
 
