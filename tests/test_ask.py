@@ -188,7 +188,6 @@ def test_the_record_is_saved_and_comes_back(ask: Ask, tmp_path: Path) -> None:
         ({"question": None, "context": None}, "nothing to ask"),
         ({"messages": [{"role": "user", "content": "x"}]}, "not both"),
         ({"model": ""}, "model must be the name"),
-        ({"output": "x"}, "finds out output itself"),
         ({"features": "message"}, "needs messages"),
         ({"features": "sentense"}, "Did you mean 'sentence'"),
         ({"sampler": "leave-one"}, "Did you mean 'leave-one-out'"),

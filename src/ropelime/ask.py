@@ -160,7 +160,7 @@ def ask(
         progress: See :func:`ropelime.explain`.
         **options: See :class:`ropelime.options.Options`.
     """
-    chosen = Options.of(options)
+    chosen = Options.of(options, caller="ask")
     prompt = _prompt(question, context, messages)
     answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
     call = answering.call(prompt, messages)

@@ -234,12 +234,12 @@ class Options:
             self.second()
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """Parse keyword arguments; an unknown name is a TypeError, as for any function."""
+    def of(cls, given: Mapping[str, Any], *, caller: str = "explain") -> Options:
+        """Parse keyword arguments of a function; an unknown name is a TypeError, as for any function."""
         known = [each.name for each in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
-                raise TypeError(f"explain() got an unexpected keyword argument {name!r}")
+                raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
         return cls(**given)
 
     @cached_property

@@ -77,7 +77,7 @@ def test_help_says_what_each_preset_is_for(capsys: Capture) -> None:
     text = " ".join(capsys.readouterr().out.split())
     for preset in PRESETS:
         assert re.search(rf"\b{preset}( \(default\))?: ", text)
-    assert "by the preset if not given" in text
+    assert "the preset decides if not given" in text
 
 
 def test_version(capsys: Capture) -> None:

@@ -15,7 +15,6 @@ from ropelime.explain import Explanation
 from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.results.serialization import write_text
-from ropelime.surrogate import load_surrogate
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -173,6 +172,8 @@ def parsed(options: argparse.Namespace) -> Options:
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of ``explain`` that :func:`add_options` asked for."""
+    from ropelime.surrogate import load_surrogate
+
     parsed(options)  # before a model is loaded
     say = None if options.quiet else note
     models = [load_surrogate(name, **running(options), say=say) for name in surrogates(options)]
