@@ -1,6 +1,6 @@
 """Checks what a built wheel holds: the package with its type marker, and nothing else.
 
-    python tools/wheel.py dist/ropelime-0.1.0-py3-none-any.whl
+Give it the file: ``python tools/wheel.py dist/ropelime-0.1.0-py3-none-any.whl``.
 """
 
 from __future__ import annotations

@@ -130,6 +130,7 @@ def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
     assert any("missed" in verdict for verdict in verdicts.values())
 
 
+@pytest.mark.slow
 def test_other_removals_compare_exact_readings_only(ran: Path, tmp_path: Path) -> None:
     common = ["--data", str(ran / "h.json"), "--surrogate", str(ran / "tiny")]
     common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]

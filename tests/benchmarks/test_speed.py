@@ -201,6 +201,7 @@ class TestAlternate:
         assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 class TestContest:
     def test_without_peers(self, speed: Speed, alone: None, tmp_path: Path, capsys: Capture) -> None:
         assert speed("--limit", "1", "--rounds", "2") == 0
@@ -366,6 +367,7 @@ class TestShapes:
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_scaling(tmp_path: Path) -> None:
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     file = tmp_path / "speed-cpu-scaling.jsonl"
@@ -393,6 +395,8 @@ def test_scaling(tmp_path: Path) -> None:
     assert "| 12 | 224 | √M kept | 66 |" in written[0].read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.real_model
 def test_the_first_explanation_of_a_process(speed: Speed, tmp_path: Path) -> None:
     assert speed("--start", "--rounds", "1", "--quiet") == 0
     _, (row,) = read(tmp_path / "results" / "speed-cpu-start.jsonl")

@@ -57,6 +57,7 @@ def scorer(surrogate: LocalSurrogate) -> LocalScorer:
     return surrogate.prepare(PROMPT, "sentence", "what it is", ablation=Ablation())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached", [False, True])
 def test_memory_does_not_grow_with_the_number_of_masks(tiny: Make, cached: bool) -> None:
     made = scorer(tiny("llama"))
