@@ -92,6 +92,7 @@ def ran(bench: Bench, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_what_is_in_the_rows(ran: Path) -> None:
     gold = rows_of(ran, "hotpotqa-gold")
     assert list(dict.fromkeys(row["group"] for row in gold)) == ["2-3", "4-5", "6-8"]

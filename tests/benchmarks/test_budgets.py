@@ -62,6 +62,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_rows_say_what_was_read_and_how_sure_it_is(ran: Path) -> None:
     header, rows = read(ran / "gold.jsonl")
     assert header["bench"] == "budget"
@@ -105,6 +106,7 @@ def rows_of(method: str, count: int, **figures: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
     names = ["evidence", "faithful", "contextcite"]
     header = {

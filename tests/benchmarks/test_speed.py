@@ -156,6 +156,7 @@ def test_everybody_is_given_the_same_text(place: Path) -> None:
             assert source.rstrip() == example.prompt[start:end].rstrip()
 
 
+@pytest.mark.slow
 class TestAlternate:
     size = Size(linear=100, head=10, layers=1, width=2)
 

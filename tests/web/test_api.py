@@ -313,6 +313,7 @@ def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> N
 # --- a job can be stopped, and the model is none the worse for it
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_leaves_the_model_as_it_was(
     slow: tuple[httpx.Client, Service, Slow],
 ) -> None:
