@@ -328,6 +328,7 @@ def _write(folder: Path, number: int) -> None:
         Cache(folder).put(call, Answer(f"{number} " * 2000, "m", "stop", {"prompt_tokens": i}))
 
 
+@pytest.mark.slow
 def test_many_writers_leave_whole_entries(tmp_path: Path) -> None:
     call = Call("m", [{"role": "user", "content": "x"}], "http://there")
     context = multiprocessing.get_context("spawn")

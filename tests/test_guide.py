@@ -23,6 +23,8 @@ ANSWER = "Lamps carry a guarantee of six years. To use it, send a photograph of 
 USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
 
 
+@pytest.mark.slow
+@pytest.mark.real_model
 def test_the_guide_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

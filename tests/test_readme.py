@@ -9,11 +9,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = ROOT / "results" / "hotpotqa-gold.jsonl"
 
 
+@pytest.mark.real_model
 def test_the_example_prints_what_it_says() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (shown,) = re.findall(r"<!-- output -->\n```\n(.*?)```", README, re.DOTALL)

@@ -54,6 +54,7 @@ def bench(place: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_an_experiment_runs_and_is_not_run_again(
     name: str, bench: Bench, place: Path, capsys: Capture
@@ -91,6 +92,7 @@ def ran(bench: Bench, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_what_is_in_the_rows(ran: Path) -> None:
     gold = rows_of(ran, "hotpotqa-gold")
     assert list(dict.fromkeys(row["group"] for row in gold)) == ["2-3", "4-5", "6-8"]
@@ -203,6 +205,7 @@ def test_what_is_refused_exits_with_1(
     assert out == ""
 
 
+@pytest.mark.real_model
 def test_the_embedded_model(tmp_path: Path, capsys: Capture) -> None:
     first = ["Oda Kelm built the lighthouse.", " It is red."]
     given = entry("kelm", first, ["Ships come in summer."], [("A", 0), ("B", 0)])

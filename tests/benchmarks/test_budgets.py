@@ -62,6 +62,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_rows_say_what_was_read_and_how_sure_it_is(ran: Path) -> None:
     header, rows = read(ran / "gold.jsonl")
     assert header["bench"] == "budget"
@@ -105,6 +106,7 @@ def rows_of(method: str, count: int, **figures: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
     names = ["evidence", "faithful", "contextcite"]
     header = {
@@ -130,6 +132,7 @@ def test_trust_is_judged_by_what_it_foretells(tmp_path: Path) -> None:
     assert any("missed" in verdict for verdict in verdicts.values())
 
 
+@pytest.mark.slow
 def test_other_removals_compare_exact_readings_only(ran: Path, tmp_path: Path) -> None:
     common = ["--data", str(ran / "h.json"), "--surrogate", str(ran / "tiny")]
     common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]

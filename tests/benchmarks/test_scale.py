@@ -77,6 +77,8 @@ def test_short_lines_differ_and_are_the_same_again() -> None:
     assert len({json.dumps(line) for line in lines}) == 50
 
 
+@pytest.mark.slow
+@pytest.mark.real_model
 def test_the_command_measures_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     how = ["--shape", "tiny", "--lines", "6", "--rounds", "1", "--memory", "12", "--together", "4"]

@@ -157,6 +157,7 @@ def test_everybody_is_given_the_same_text(place: Path) -> None:
             assert source.rstrip() == example.prompt[start:end].rstrip()
 
 
+@pytest.mark.slow
 class TestAlternate:
     size = Size(linear=100, head=10, layers=1, width=2)
 
@@ -202,6 +203,7 @@ class TestAlternate:
         assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 class TestContest:
     def test_without_peers(self, speed: Speed, alone: None, tmp_path: Path, capsys: Capture) -> None:
         assert speed("--limit", "1", "--rounds", "2") == 0
@@ -367,6 +369,7 @@ class TestShapes:
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_scaling(tmp_path: Path) -> None:
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     file = tmp_path / "speed-cpu-scaling.jsonl"
@@ -394,6 +397,8 @@ def test_scaling(tmp_path: Path) -> None:
     assert "| 12 | 224 | √M kept | 66 |" in written[0].read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.real_model
 def test_the_first_explanation_of_a_process(speed: Speed, tmp_path: Path) -> None:
     assert speed("--start", "--rounds", "1", "--quiet") == 0
     _, (row,) = read(tmp_path / "results" / "speed-cpu-start.jsonl")

@@ -176,6 +176,7 @@ def without_seconds(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
     with start(tmp_path / "whole") as process:
         process.communicate()

@@ -22,6 +22,7 @@ from servers import Proxy, busy, cut, cut_after, raw, slow, transformers_serve
 for _module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(_module, reason="pip install 'ropelime[dev]'")
 pytest.importorskip("transformers.cli.transformers", reason="this transformers serves otherwise")
+pytestmark = [pytest.mark.slow, pytest.mark.real_model]
 
 SECRET = "sk-loop-5f0b2c77d1e94"
 QUICK: dict[str, Any] = {"sampler": "leave-one-out", "features": "document", "progress": False}

@@ -218,25 +218,25 @@ def test_the_document_that_is_wrong_is_named(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "status"),
     [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b'{"output": NaN, "prompt": 1e999}',
-        b'{"prompt": "a. b.", "output": "\\ud800"}',
-        b'{"prompt": "a. b.", "output": "a", "model": "\\ud800"}',
-        b'{"prompt": "a. b.", "output": "a", "\\ud800": 1}',
-        b"[" * 100_000,
-        b'{"seed": ' + b"9" * 10_000 + b"}",
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b"\xff\xfe", 422),
+        (b'{"output": NaN, "prompt": 1e999}', 422),
+        (b'{"prompt": "a. b.", "output": "\\ud800"}', 422),
+        (b'{"prompt": "a. b.", "output": "a", "model": "\\ud800"}', 422),
+        (b'{"prompt": "a. b.", "output": "a", "\\ud800": 1}', 422),
+        (b"[" * 100_000, 400),  # deeper, and a number longer, than the parser takes
+        (b'{"seed": ' + b"9" * 10_000 + b"}", 400),
     ],
-    ids=repr,
+    ids=lambda value: repr(value)[:60],
 )
-def test_broken_bodies_are_refused(client: httpx.Client, body: bytes) -> None:
+def test_broken_bodies_are_refused(client: httpx.Client, body: bytes, status: int) -> None:
     answer = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
-    refusal(answer, 400 if answer.status_code == 400 else 422)
+    refusal(answer, status)
 
 
 def test_only_json_is_read(client: httpx.Client) -> None:
@@ -313,6 +313,7 @@ def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> N
 # --- a job can be stopped, and the model is none the worse for it
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_leaves_the_model_as_it_was(
     slow: tuple[httpx.Client, Service, Slow],
 ) -> None:
