@@ -1,4 +1,4 @@
-"""Whether trust deserves its name: is it calibrated, and does it tell bad explanations from good?"""
+"""Whether trust is calibrated, and whether it separates bad explanations from good ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.budgets.names import EVIDENCE, FAITHFUL
 from benchmarks.evaluation.labels import Labels, auroc
+from benchmarks.names import EVIDENCE, FAITHFUL
 from benchmarks.store import Row
 from benchmarks.summary import Results
 from ropelime.method.scores import Floats
@@ -15,27 +15,27 @@ from ropelime.results.trust import estimate
 
 _BINS = 5
 _FOLDS = 10
-# What each preset's trust is made of, and the figure that it foretells.
+# What each preset's trust is made of, and the metric that it predicts.
 INDICATORS = {EVIDENCE: ("share", "drop"), FAITHFUL: ("share", "cv_correlation")}
-FORETOLD = {EVIDENCE: "first", FAITHFUL: "lds"}
+PREDICTED = {EVIDENCE: "first", FAITHFUL: "lds"}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Trust against what it foretells.
+    """Trust against the metric that it predicts.
 
     Attributes:
-        said: Mean trust of each bin.
-        true: Mean of what it foretells there.
+        trust: Mean trust of each bin.
+        actual: Mean of the predicted metric there.
         counts: Explanations in each bin.
-        worst: How well it tells the worst fifth from the rest: area under the ROC curve.
-        by_f1: The same for the worst fifth by F1; None where that is not what is foretold.
-        fitted: Intercept and coefficients that a fit to these results has.
-        crossed: The same area for fits that have not seen the explanation they judge.
+        worst: Area under the ROC curve with which trust separates the worst fifth from the rest.
+        by_f1: The same for the worst fifth by F1; None where another metric is predicted.
+        fitted: Intercept and coefficients of a fit to these results.
+        crossed: The same area as ``worst`` by cross-validation.
     """
 
-    said: Floats
-    true: Floats
+    trust: Floats
+    actual: Floats
     counts: list[int]
     worst: float
     by_f1: float | None
@@ -44,12 +44,12 @@ class Calibration:
 
 
 def calibration(results: Results, method: str) -> Calibration | None:
-    """Judge trust by the rows of a results file; None where it has none of them."""
-    rows = [r for r in results.rows.get(method, []) if r.get(FORETOLD[method]) is not None]
+    """Compare trust with the rows of a results file; None where it has too few of them."""
+    rows = [r for r in results.rows.get(method, []) if r.get(PREDICTED[method]) is not None]
     if len(rows) < 2 * _FOLDS:
         return None
     trust = np.array([_trust(row, method) for row in rows])
-    true = np.array([row[FORETOLD[method]] for row in rows], dtype=float)
+    actual = np.array([row[PREDICTED[method]] for row in rows], dtype=float)
     worst = _worst(rows, method)
     bins = np.array_split(np.argsort(trust, kind="stable"), _BINS)
     x = np.array([[row[f"by_{name}"] for name in INDICATORS[method]] for row in rows], dtype=float)
@@ -57,14 +57,14 @@ def calibration(results: Results, method: str) -> Calibration | None:
     crossed = np.zeros(len(rows))
     for number in range(_FOLDS):
         inside = fold == number
-        crossed[inside] = _apply(_fit(x[~inside], true[~inside], method), x[inside], method)
+        crossed[inside] = _apply(_fit(x[~inside], actual[~inside], method), x[inside], method)
     return Calibration(
         np.array([trust[b].mean() for b in bins]),
-        np.array([true[b].mean() for b in bins]),
+        np.array([actual[b].mean() for b in bins]),
         [len(b) for b in bins],
         auroc(-trust, worst) or 0.0,
         auroc(-trust, _worst(rows, method, by_f1=True)) if method == EVIDENCE else None,
-        _fit(x, true, method),
+        _fit(x, actual, method),
         auroc(-crossed, worst) or 0.0,
     )
 
@@ -88,11 +88,11 @@ def _worst(rows: list[Row], method: str, *, by_f1: bool = False) -> Labels:
 
 
 def _fit(x: Floats, y: Floats, method: str) -> Floats:
-    """Intercept and coefficients, of a logistic fit where a chance is foretold."""
+    """Intercept and coefficients; of a logistic fit where a probability is predicted."""
     if method == FAITHFUL:
         ones = np.ones(len(x))
         return np.asarray(np.linalg.lstsq(np.column_stack([ones, x]), y, rcond=None)[0])
-    if len(set((y > 0.5).tolist())) == 1:  # nothing to tell apart
+    if len(set((y > 0.5).tolist())) == 1:  # one class only
         return np.array([np.inf if y[0] > 0.5 else -np.inf, *[0.0] * x.shape[1]])
     from sklearn.linear_model import LogisticRegression
 
