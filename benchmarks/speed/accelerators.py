@@ -1,9 +1,9 @@
 """What each accelerator of the scoring engine gains: every one left out in turn, as a table.
 
 Files hold lines of JSON without a header, one per timing: ``configuration``, ``round``, ``task``,
-``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``
-and the conditions ``busy`` and ``parallel``. Several rows of one round are repetitions. Rows of tasks
-that are not in ``TASKS`` are set-up times and failures.
+``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``,
+``disturbed`` (by other processes) and the conditions ``busy`` and ``parallel``. Several rows of one
+round are repetitions. Rows of tasks that are not in ``TASKS`` are set-up times and failures.
 """
 
 from __future__ import annotations
@@ -55,8 +55,14 @@ def tables(paths: Sequence[Path]) -> str:
     for machine, mine in machines.items():
         commands = dict.fromkeys(row["command"] for row in mine if "command" in row)
         parts += [f"### Accelerators: {machine}", pages.commands(*commands) if commands else ""]
-        parts.append(_table(mine))
+        parts += [_disturbed(mine), _table(mine)]
     return pages.blocks(*parts)
+
+
+def _disturbed(found: Sequence[Row]) -> str:
+    """How many timings are suspect, because other processes used the cores meanwhile."""
+    count = sum(bool(row.get("disturbed")) for row in found)
+    return f"Other processes disturbed {count} of {len(found)} timings." if count else ""
 
 
 def _table(found: Sequence[Row]) -> str:

@@ -58,7 +58,7 @@ def test_machines_and_conditions_are_not_mixed(tmp_path: Path) -> None:
     rows = [
         row("all", "default", 2.0, dtype="bfloat16", threads=2, command="python accelerators.py"),
         row("all", "default", 4.0, dtype="bfloat16", threads=2, busy=True),
-        row("all", "default", 0.1, dtype="bfloat16", threads=8, gpu="A card"),
+        row("all", "default", 0.1, dtype="bfloat16", threads=8, gpu="A card", disturbed=True),
     ]
     text = accelerators.tables([write(tmp_path / "accelerators-a.jsonl", rows)])
     titles = [line for line in text.splitlines() if line.startswith("###")]
@@ -68,6 +68,7 @@ def test_machines_and_conditions_are_not_mixed(tmp_path: Path) -> None:
         "### Accelerators: A card, bfloat16, torch 2.13.0",
     ]
     assert "```\npython accelerators.py\n```" in text
+    assert text.count("Other processes disturbed 1 of 1 timings.") == 1
 
 
 @pytest.mark.parametrize("packed", [False, True])
