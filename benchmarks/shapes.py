@@ -1,4 +1,4 @@
-"""Models of known shapes with random weights, prompts of random tokens: for measuring speed only."""
+"""Models of known shapes with random weights, and prompts of random tokens, for timing only."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Shape:
 
     Attributes:
         config: Its class of configurations in transformers.
-        vocabulary: Tokens that it knows.
+        vocabulary: Size of the vocabulary.
         hidden: Width of its hidden states.
-        inner: Width inside its feed-forward layers.
-        layers: How many layers.
+        inner: Width of its feed-forward layers.
+        layers: Number of layers.
         heads: Query heads of a layer.
         groups: Key heads of a layer.
         head: Dimensions of a head.
-        tied: Whether the head is the embedding.
+        tied: Whether the LM head shares the weights of the embedding.
     """
 
     config: str
@@ -67,11 +67,11 @@ def random_surrogate(
 
     Args:
         name: The shape.
-        device: Where it is made; no copy of it is made elsewhere.
+        device: The device it is made on, without a copy elsewhere.
         dtype: Its dtype.
-        window: The most tokens that it reads.
+        window: Its context window, in tokens.
         seed: Seed of the weights.
-        tokenizer: One whose tokens it shall know, for prompts that are texts; none if not given.
+        tokenizer: Whose vocabulary it covers, for prompts of text; a stub if not given.
     """
     import transformers
 
@@ -94,7 +94,7 @@ def random_surrogate(
     torch.manual_seed(seed)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    if tokenizer:  # larger than the usual start, so that what is read matters for what is said
+    if tokenizer:  # larger than the usual initialisation, so that the prompt matters
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.ndim > 1:
@@ -106,11 +106,11 @@ def random_surrogate(
 def random_scorer(
     surrogate: LocalSurrogate, *, features: int, tokens: int, outputs: int = 16, seed: int = 0
 ) -> LocalScorer:
-    """A prompt of random tokens: some that are pinned, features of equal length, some more pinned ones.
+    """A prompt of random tokens: pinned ones, features of equal length, pinned ones again.
 
     Args:
         surrogate: The model.
-        features: How many features.
+        features: Number of features.
         tokens: Tokens of a feature.
         outputs: Tokens of the answer.
         seed: Seed of the tokens.
@@ -128,7 +128,7 @@ def random_scorer(
 
 
 def _tokenizer() -> Any:
-    """A tokenizer that nothing is ever tokenised with."""
+    """A stub tokenizer, for prompts that are given as tokens."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,7 @@
 """Every option of an explanation, declared and parsed once.
 
-Python, the command line, batches and the web API all build :class:`Options`: a field below is the one place
-where an option has its name, default, help text and parser.
+Python, the command line, batches and the web API all build :class:`Options`: a field below is the one
+place where an option has its name, default, help text and parser.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def _option(default: Any, parse: Callable[[Any], Any], json: Any, help: str, **h
 
     Args:
         default: Its default.
-        parse: Turns what the caller gave into the value, or raises InputError; takes its own values too.
+        parse: Turns what the caller gave into the value, or raises InputError; takes its own values
+            too.
         json: Its type in JSON.
         help: What it does.
         **how: More arguments for the command line's parser.
@@ -189,7 +190,7 @@ class Options:
         None, _named("scoring", SCORING), Scoring | None,
         "exact runs the surrogate over every masked prompt; cached runs the prompt once and, for each "
         "mask, only what follows the last feature, with the removed features' KV cache hidden: fewer "
-        "tokens, but kept features have already attended to removed ones; the preset decides if not given",
+        "tokens, but kept features have attended to removed ones; the preset decides if not given",
         metavar="HOW",
     )  # fmt: skip
     budget: Any = _option(

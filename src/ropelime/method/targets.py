@@ -47,7 +47,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class KL(Target):
-    """KL divergence from the prediction under the full prompt, mean over positions: the paper's target."""
+    """KL divergence from the prediction under the full prompt, mean over tokens: the paper's target."""
 
     name: ClassVar[str] = "kl"
     needs_kl: ClassVar[bool] = True

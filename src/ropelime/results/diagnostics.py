@@ -92,7 +92,7 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if not np.any(fitted.weights):
         found.append(
-            "Every weight is zero: the features cannot be told apart, and all normalised weights are equal."
+            "Every weight is zero: the features cannot be told apart, and their ranking means nothing."
         )
     if rows <= features:
         found.append(
