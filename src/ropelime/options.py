@@ -195,8 +195,8 @@ class Options:
     )  # fmt: skip
     budget: Any = _option(
         "auto", Budget.of, int | str,
-        "how much to score besides the full prompt and the prompt with no feature: auto stops by itself; "
-        "or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
+        "how much to score besides the full prompt and the prompt with no feature: auto stops by "
+        "itself; or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
         metavar="LIMIT",
     )  # fmt: skip
     seed: int = _option(0, _seed, int, "seed of the masks", type=int)
@@ -236,7 +236,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, caller: str = "explain") -> Options:
-        """Parse keyword arguments of a function; an unknown name is a TypeError, as for any function."""
+        """Parse the keyword arguments of a function; an unknown name is a TypeError."""
         known = [each.name for each in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
@@ -282,7 +282,7 @@ class Options:
 
 
 def takes_options(function: F) -> F:
-    """Show the options in the signature and in the docstring of a function that takes them as keywords."""
+    """Show the options in the signature and the docstring of a function that takes them."""
     signature = inspect.signature(function)
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)

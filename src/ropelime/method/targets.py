@@ -226,8 +226,8 @@ def resolve_target(spec: object) -> Target:
 def _kl(scores: Scores) -> Floats:
     if scores.kl is None:
         raise ModelError(
-            "This surrogate gives the probabilities of the output only, and KL divergence needs those of "
-            "the whole vocabulary. Use target='nll' or 'logit' with it."
+            "This surrogate gives the probabilities of the output only, and KL divergence needs those "
+            "of the whole vocabulary. Use target='nll' or 'logit' with it."
         )
     return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence just below zero
 

@@ -96,8 +96,8 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if rows <= features:
         found.append(
-            f"{rows} scores for {features} features leave the fit underdetermined; the solution of minimum "
-            "norm was taken. Raise the budget for firmer weights."
+            f"{rows} scores for {features} features leave the fit underdetermined; the solution of "
+            "minimum norm was taken. Raise the budget for firmer weights."
         )
     elif fitted.r2 < _POOR_FIT:
         found.append(
@@ -106,7 +106,7 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if fitted.effective_samples < min(_FEW, 0.3 * rows):
         found.append(
-            f"Under the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a few "
-            "masks decide the fit. Try kernel='uniform'."
+            f"Under the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a "
+            "few masks decide the fit. Try kernel='uniform'."
         )
     return found
