@@ -9,6 +9,10 @@ class InputError(RopeLimeError, ValueError):
     """What the caller passed cannot be explained as it is."""
 
 
+class NoTokenizerError(InputError):
+    """A surrogate was asked for its tokens and has no tokenizer."""
+
+
 class ModelError(RopeLimeError, RuntimeError):
     """A model could not be fetched, loaded, asked or trusted to score."""
 

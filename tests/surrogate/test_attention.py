@@ -18,11 +18,12 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Masks
 from ropelime.surrogate import attention, cpu_attention, engine
 from ropelime.surrogate import sharing as sharing_module
-from ropelime.surrogate.base import Job
+from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.packing import Packer, Place
 from ropelime.surrogate.sequences import Rows
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 PROMPT = prompts.from_context(
     ["Paris is the capital. It lies on the Seine.", "The Louvre is a museum. A picture hangs there."],
@@ -38,7 +39,7 @@ def masks(n: int, count: int = 6) -> Masks:
 
 def scorer(name: str = "llama", dtype: torch.dtype = torch.float32) -> LocalScorer:
     model = tiny_model(name, dtype=dtype).model
-    return LocalSurrogate(model.to(dtype), byte_level("chatml")).prepare(PROMPT, "sentence", ANSWER)
+    return prepare(LocalSurrogate(model.to(dtype), byte_level("chatml")), PROMPT, "sentence", ANSWER)
 
 
 def varlen(
@@ -88,7 +89,7 @@ def test_one_fused_call_is_the_same_as_plain_products(
     if cached and name == "mistral-window":
         pytest.skip("it does not look back so far")
     reader = scorer(name, torch.bfloat16)
-    z = masks(len(reader.features))
+    z = masks(reader.sequences.n_features)
     plain = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     calls = 0
 
@@ -137,12 +138,20 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
     rng = np.random.default_rng(1)
     jobs = []
     for prompt, answer in ((PROMPT, ANSWER), (longer, "Eight."), (longer, "It is five.")):
-        reader = surrogate.prepare(prompt, "sentence", answer)
-        n = len(reader.features)
+        reader = prepare(surrogate, prompt, "sentence", answer)
+        n = reader.sequences.n_features
         z = np.concatenate([masks(n), rng.random((6, n)) < 0.8])
         cached = name != "mistral-window"  # which does not look back so far
         jobs.append(
-            Job(reader, z, True, (RopeSpace(),), cached, question=cached, beside=answer[0] == "I")
+            ScoreRequest(
+                reader,
+                z,
+                True,
+                (RopeSpace(),),
+                cached,
+                question=cached,
+                shares_previous=answer[0] == "I",
+            )
         )
     shared = surrogate.score_all(jobs, batch_tokens=batch_tokens)
     assert any(sharing) == (name != "mistral-window")
@@ -278,7 +287,7 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
     dtype: torch.dtype, cached: bool, batch_tokens: int
 ) -> None:
     reader = scorer(dtype=dtype)
-    z = masks(len(reader.features))
+    z = masks(reader.sequences.n_features)
     used: list[int] = []
 
     def look(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:

@@ -16,6 +16,7 @@ from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 from toy import toy
 
 PROMPT = prompts.from_context(
@@ -49,7 +50,7 @@ def scorer(
     name: str, *, how: str = "delete", template: str | None = "chatml", **options: Any
 ) -> LocalScorer:
     surrogate = LocalSurrogate(tiny_model(name, **options).model, byte_level(template))
-    return surrogate.prepare(PROMPT, "sentence", ANSWER, ablation=Ablation(how))
+    return prepare(surrogate, PROMPT, "sentence", ANSWER, ablation=Ablation(how))
 
 
 def one_layer(name: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> 
     spaces = [] if name == "gpt2" else [RopeSpace(layer=0)]
     cached = scorer(name, **one_layer(name))
     exact = scorer(name, how="in-place", **one_layer(name))
-    z = masks(len(cached.features))
+    z = masks(cached.sequences.n_features)
     ours = cached.score(z, kl=True, spaces=spaces, cached=True)
     theirs = exact.score(z, kl=True, spaces=spaces)
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
@@ -75,7 +76,7 @@ def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> 
 @pytest.mark.parametrize("batch_tokens", [60, 4096])
 def test_a_tail_sees_the_full_prompt_less_what_is_removed(name: str, batch_tokens: int) -> None:
     reader = scorer(name)
-    z = masks(len(reader.features))
+    z = masks(reader.sequences.n_features)
     ours = reader.score(z, kl=False, cached=True, batch_tokens=batch_tokens)
     np.testing.assert_allclose(ours.logprob, [naive(name, reader, mask) for mask in z], atol=1e-4)
 
@@ -100,7 +101,7 @@ def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
 @pytest.mark.parametrize("name", FULL)
 def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
     reader = scorer(name)
-    ones = np.ones(len(reader.features), dtype=bool)
+    ones = np.ones(reader.sequences.n_features, dtype=bool)
     rows = [reader.sequences.row(0, ones), reader.sequences.cheap_row(1, ones)]
     read: dict[tuple[int, int], Any] = {}
 
@@ -119,7 +120,7 @@ def test_a_feature_in_the_tail_is_read_exactly() -> None:
     """Without a template nothing is pinned behind the last sentence, so its tokens are the tail."""
     surrogate = LocalSurrogate(tiny_model("llama").model, byte_level())
     plain = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo painted it.")
-    reader = surrogate.prepare(plain, "sentence", ANSWER)
+    reader = prepare(surrogate, plain, "sentence", ANSWER)
     z = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1]], dtype=bool)
     cached, exact = (reader.score(z, kl=True, cached=way) for way in (True, False))
     np.testing.assert_allclose(cached.logprob[1], exact.logprob[1], atol=1e-4)
@@ -129,7 +130,7 @@ def test_a_feature_in_the_tail_is_read_exactly() -> None:
 
 def test_the_cost_is_one_prompt_and_the_tails() -> None:
     reader = scorer("llama")
-    z = masks(len(reader.features))
+    z = masks(reader.sequences.n_features)
     tail = len(reader.sequences.ids) - reader.sequences.tail + len(reader.output_spans)
     read = reader.score(z, kl=False, cached=True)
     distinct = len(np.unique(z, axis=0))
@@ -140,7 +141,7 @@ def test_the_cost_is_one_prompt_and_the_tails() -> None:
 
 def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
     s = scorer("llama")
-    some = masks(len(s.features))
+    some = masks(s.sequences.n_features)
     whole = s.cost(some, cached=True)
     assert np.array_equal(s.cost(some[1:], cached=True), whole[1:])
     assert whole[0] > 2 * whole[1:].max()
@@ -149,7 +150,7 @@ def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
 def test_models_that_cannot_look_back_so_far_refuse() -> None:
     reader = scorer("mistral-window")
     with pytest.raises(ModelError, match="readings='exact'"):
-        reader.score(masks(len(reader.features)), kl=False, cached=True)
+        reader.score(masks(reader.sequences.n_features), kl=False, cached=True)
 
 
 def test_what_does_not_go_together_is_refused() -> None:
@@ -166,7 +167,7 @@ def test_what_does_not_go_together_is_refused() -> None:
 def test_the_question_is_read_with_the_output(name: str, cached: bool) -> None:
     """As if it were the beginning of a longer output, whatever else is read."""
     reader = scorer(name)
-    z = masks(len(reader.features))
+    z = masks(reader.sequences.n_features)
     plain = reader.score(z, kl=True, cached=cached)
     both = reader.score(z, kl=True, cached=cached, question=True, batch_tokens=100)
     np.testing.assert_allclose(both.logprob, plain.logprob, atol=1e-4)

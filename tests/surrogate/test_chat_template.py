@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from conftest import CONTROL, TEMPLATES, byte_level, metaspace
 from ropelime.errors import InputError, ModelError
-from ropelime.surrogate.chat_template import Encoder, owners
+from ropelime.surrogate.chat_template import Encoder
 from ropelime.text import prompt as prompts
-from ropelime.text.features import split
+from ropelime.text.features import cut_at_tokens, split, token_owners
 from ropelime.text.prompt import Prompt
 
 ANSWER = "The painter was Leonardo."
@@ -98,7 +98,7 @@ def test_a_system_message_that_the_template_refuses_goes_before_the_first_user_m
     first = {"role": "user", "content": " You know museums. \n\nWhere is  the picture?"}
     assert encoded.ids.tolist() == chat_ids(tokenizer, [first, *MESSAGES[1:]])
     assert encoded.ids[0] == tokenizer.bos_token_id
-    owner = owners(encoded, split(prompt, "message"), prompt.text)
+    owner = token_owners(split(prompt, "message"), encoded.spans, prompt.text)
     assert set(owner.tolist()) == {-1, 0, 1, 2, 3}
 
 
@@ -237,7 +237,7 @@ def test_offsets_stay_true_around_control_strings() -> None:
     prompt = prompts.from_text(text)
     for tokenizer in (byte_level("chatml"), metaspace("chatml")):
         encoded = Encoder(tokenizer).encode(prompt, ANSWER)
-        owner = owners(encoded, split(prompt, "sentence"), text)
+        owner = token_owners(split(prompt, "sentence"), encoded.spans, text)
         for index, expected in enumerate(["One <|im_end|> two.", "Three <s> four.", "Five."]):
             assert tokenizer.decode(encoded.ids[owner == index]).strip() == expected
 
@@ -249,7 +249,7 @@ def owned(tokenizer: Any, prompt: Prompt, features: Any) -> list[str]:
     """The text of each feature's tokens."""
     encoded = Encoder(tokenizer).encode(prompt, ANSWER)
     parts = split(prompt, features, token_spans=Encoder(tokenizer).token_spans)
-    owner = owners(encoded, parts, prompt.text)
+    owner = token_owners(parts, encoded.spans, prompt.text)
     return [tokenizer.decode(encoded.ids[owner == i]) for i in range(len(parts))]
 
 
@@ -301,17 +301,20 @@ def test_all_tokens_of_an_emoji_go_together(name: str) -> None:
 
 @pytest.mark.parametrize("text", [*TEXTS[:3], *INJECTIONS, "  lead", "a \n", "👍👍"])
 def test_token_spans_tile_the_text(make: Any, text: str) -> None:
-    spans = Encoder(make()).token_spans(text)
-    assert spans[0][0] == 0
-    assert spans[-1][1] == len(text)
-    assert all(a[1] == b[0] for a, b in pairwise(spans))
-    assert all(text[a:b].strip() for a, b in spans)
+    prompt = prompts.from_text(text)
+    found = cut_at_tokens(prompt, Encoder(make()).token_spans(prompt))
+    assert found[0].start == 0
+    assert found[-1].end == len(text)
+    assert all(a.end == b.start for a, b in pairwise(found))
+    assert all(feature.text.strip() for feature in found)
 
 
 def test_token_spans_are_tokens() -> None:
     text = "Paris is the capital 👍 of France."
-    spans = Encoder(byte_level()).token_spans(text)
-    words = [text[a:b] for a, b in spans]
+    prompt = prompts.from_text(text)
+    spans = Encoder(byte_level()).token_spans(prompt)
+    assert [text[a:b] for a, b in spans[:3]] == ["Paris", " is", " the"]
+    words = [feature.text for feature in cut_at_tokens(prompt, spans)]
     assert words[:3] == ["Paris ", "is ", "the "]
     assert "👍 " in words  # four tokens, one span
 
@@ -321,7 +324,7 @@ def test_a_token_granularity_owns_all_user_tokens(make: Any) -> None:
     prompt = prompts.from_text("Paris is the capital of France.")
     encoded = Encoder(tokenizer).encode(prompt, ANSWER)
     parts = split(prompt, "token", token_spans=Encoder(tokenizer).token_spans)
-    owner = owners(encoded, parts, prompt.text)
+    owner = token_owners(parts, encoded.spans, prompt.text)
     user = np.array([span is not None for span in encoded.spans])
     assert ((owner >= 0) == user).all()
     assert sorted(set(owner[user].tolist())) == list(range(len(parts)))
@@ -331,12 +334,12 @@ def test_template_tokens_are_pinned() -> None:
     tokenizer = byte_level("chatml")
     prompt = prompts.from_text("One is here. Two is there.")
     encoded = Encoder(tokenizer).encode(prompt, ANSWER)
-    owner = owners(encoded, split(prompt, "sentence"), prompt.text)
+    owner = token_owners(split(prompt, "sentence"), encoded.spans, prompt.text)
     assert tokenizer.decode(encoded.ids[owner < 0]) == (
         "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
     )
     bare = Encoder(byte_level(bos=True)).encode(prompt, ANSWER)
-    owner = owners(bare, split(prompt, "sentence"), prompt.text)
+    owner = token_owners(split(prompt, "sentence"), bare.spans, prompt.text)
     assert bare.ids[owner < 0].tolist() == [tokenizer.bos_token_id]
 
 
@@ -409,7 +412,7 @@ def assert_whole(tokenizer: Any, prompt: Prompt) -> str:
     places = [i for span in encoded.spans if span for i in range(*span) if not text[i].isspace()]
     assert places == [i for i in range(len(text)) if not text[i].isspace()]
     features = split(prompt, "message")
-    owner = owners(encoded, features, text)
+    owner = token_owners(features, encoded.spans, text)
     for index, feature in enumerate(features):
         assert tokenizer.decode(encoded.ids[owner == index]).strip() == feature.text.strip()
     return str(tokenizer.decode(encoded.ids))

@@ -19,10 +19,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.surrogate import Job, rotary
+from ropelime.surrogate import ScoreRequest, rotary
 from ropelime.surrogate.engine import layers_of
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 PROMPT = prompts.from_text(
     "The Louvre is in Paris. It has a picture. Leonardo was the painter. He died."
@@ -151,11 +152,11 @@ def pretended(model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def read(model: Any, rotary: bool) -> list[Scores]:
     """Two prompts exactly and one cheaply, packed together, in small chunks."""
     surrogate = LocalSurrogate(model, byte_level("chatml"))
-    one, two = (surrogate.prepare(PROMPT, "sentence", said) for said in ("Leonardo", "Nobody"))
+    one, two = (prepare(surrogate, PROMPT, "sentence", said) for said in ("Leonardo", "Nobody"))
     spaces = tuple(SPACES) if rotary else ()
-    jobs = [Job(one, MASKS, True, spaces), Job(two, MASKS, True, spaces)]
+    jobs = [ScoreRequest(one, MASKS, True, spaces), ScoreRequest(two, MASKS, True, spaces)]
     if surrogate.engine.supports_cached(512):
-        jobs.append(Job(one, MASKS, True, spaces, True))
+        jobs.append(ScoreRequest(one, MASKS, True, spaces, True))
     return surrogate.score_all(jobs, batch_tokens=64)
 
 

@@ -29,6 +29,7 @@ from ropelime.surrogate import Ablation, Surrogate
 from ropelime.surrogate import loading as models
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 PROMPT = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo was the painter.")
 
@@ -50,7 +51,7 @@ def test_a_saved_model_reads_as_the_one_in_memory(tmp_path: Path, name: str) -> 
     here = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
     a, b = (
-        s.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation()).score(
+        prepare(s, PROMPT, "sentence", "Leonardo", ablation=Ablation()).score(
             masks, kl=True, spaces=[RopeSpace()]
         )
         for s in (here, there)
@@ -97,9 +98,13 @@ def test_dtype_and_device_are_chosen(saved: Path) -> None:
 def test_bfloat16_reads_nearly_the_same(saved: Path) -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
     exact, rounded = (
-        load_surrogate(str(saved), dtype=dtype, device="cpu")
-        .prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
-        .score(masks, kl=True, spaces=[RopeSpace()])
+        prepare(
+            load_surrogate(str(saved), dtype=dtype, device="cpu"),
+            PROMPT,
+            "sentence",
+            "Leonardo",
+            ablation=Ablation(),
+        ).score(masks, kl=True, spaces=[RopeSpace()])
         for dtype in ("float32", "bfloat16")
     )
     np.testing.assert_allclose(rounded.logprob, exact.logprob, atol=0.3)
@@ -176,7 +181,7 @@ def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def read(surrogate: Surrogate) -> Scores:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    scorer = surrogate.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
+    scorer = prepare(surrogate, PROMPT, "sentence", "Leonardo", ablation=Ablation())
     return scorer.score(masks, kl=True, spaces=[RopeSpace(), RopeSpace(space="hidden")])
 
 
@@ -206,7 +211,7 @@ def test_a_model_that_accelerate_has_spread_out(tmp_path: Path, name: str, away:
     cached = [False, True] if a.engine.supports_cached(512) else [False]
     for how in cached:
         one, two = (
-            s.prepare(PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cached=how)
+            prepare(s, PROMPT, "sentence", "Leonardo").score(masks, kl=True, spaces=kinds, cached=how)
             for s in (a, b)
         )
         assert_same(one, two)
@@ -356,7 +361,7 @@ def test_a_quantised_checkpoint(
     a, b = read(loaded), read(whole)
     assert np.abs(a.logprob - b.logprob).max() > 1e-4, "it is another model"
     np.testing.assert_allclose(a.logprob.sum(1), b.logprob.sum(1), atol=apart)
-    scorer = loaded.prepare(PROMPT, "sentence", "Leonardo", ablation=Ablation())
+    scorer = prepare(loaded, PROMPT, "sentence", "Leonardo", ablation=Ablation())
     singly = Loop(loaded.model, scorer, everywhere=True).score(a.masks)
     np.testing.assert_allclose(a.logprob, singly, atol=packing)
 

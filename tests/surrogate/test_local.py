@@ -19,10 +19,10 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Masks, Scores
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.tokens import with_tokens
 from ropelime.text import prompt as prompts
-from ropelime.text.features import split
+from ropelime.text.features import split, with_tokens
 from ropelime.text.prompt import Prompt
+from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]
 Readings = dict[str, np.ndarray[Any, Any]]
@@ -51,7 +51,7 @@ class Naive:
         self.ids = scorer.sequences.ids.tolist()
         self.owner = scorer.sequences.owner.tolist()
         self.output = scorer.sequences.output_ids.tolist()
-        self.features = range(len(scorer.features))
+        self.features = range(scorer.sequences.n_features)
 
     def row(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
         """Ids, owners and positions of the masked prompt."""
@@ -178,8 +178,8 @@ def assert_same(scores: Scores, expected: Readings) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_scoring_equals_one_sequence_at_a_time(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
-    scorer = tiny(name).prepare(RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(len(scorer.features))
+    scorer = prepare(tiny(name), RAG, "sentence", ANSWER, ablation=ablation)
+    masks = mixed_masks(scorer.sequences.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     expected = naive(tiny_model(name), scorer, masks, spaces, ablation)
     assert expected["kl"][1:].max() > 0.1  # or the tolerance would hide everything
@@ -193,8 +193,8 @@ def test_scoring_equals_one_sequence_at_a_time(tiny: Make, name: str, how: str) 
 def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
     wide = {"sliding_window": 512} if name == "gemma3" else {}
-    scorer = tiny(name, **wide).prepare(RAG, "sentence", ANSWER, ablation=ablation)
-    masks = leave_one_out(len(scorer.features))
+    scorer = prepare(tiny(name, **wide), RAG, "sentence", ANSWER, ablation=ablation)
+    masks = leave_one_out(scorer.sequences.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=100)
     assert_same(scores, naive(tiny_model(name, **wide), scorer, masks, spaces, ablation))
@@ -204,8 +204,8 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
 @pytest.mark.parametrize("name", ["gpt-j", "llama4", "bloom"])
 def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
     """Their attention is not to be had from outside, or has masks of its own: one row at a time."""
-    scorer = tiny(name).prepare(RAG, "sentence", ANSWER)
-    masks = leave_one_out(len(scorer.features))
+    scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
+    masks = leave_one_out(scorer.sequences.n_features)
     scores = scorer.score(masks, kl=True, batch_tokens=300)
     assert_same(scores, naive(tiny_model(name), scorer, masks))
     assert scores.tokens_run == (scores.tokens - 1).sum()
@@ -215,8 +215,8 @@ def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
 def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
     """Beyond 60 tokens it turns every key otherwise, so long and short rows must not meet."""
     ablation = Ablation(how)
-    scorer = tiny("phi3-long").prepare(RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(len(scorer.features))
+    scorer = prepare(tiny("phi3-long"), RAG, "sentence", ANSWER, ablation=ablation)
+    masks = mixed_masks(scorer.sequences.n_features)
     scores = scorer.score(masks, kl=True)
     assert scores.tokens.min() < 60 < scores.tokens.max()
     assert_same(scores, naive(tiny_model("phi3-long"), scorer, masks, [], ablation))
@@ -228,8 +228,12 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
     """Without a template nothing is pinned: the row of the empty mask has no prompt left."""
     ablation = Ablation(how)
     model = tiny_model("llama")
-    scorer = LocalSurrogate(model.model, byte_level(None, bos=bos)).prepare(
-        PLAIN, "sentence", ANSWER, ablation=ablation
+    scorer = prepare(
+        LocalSurrogate(model.model, byte_level(None, bos=bos)),
+        PLAIN,
+        "sentence",
+        ANSWER,
+        ablation=ablation,
     )
     assert (scorer.sequences.owner >= 0).sum() == len(scorer.sequences.ids) - bos
     for masks in (leave_one_out(3), mixed_masks(3)):
@@ -241,7 +245,7 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
 
 def test_an_empty_prompt_is_read_as_the_beginning_of_a_text() -> None:
     model, tokenizer = tiny_model("gpt2").model, byte_level(None)
-    scorer = LocalSurrogate(model, tokenizer).prepare(PLAIN, "sentence", ANSWER)
+    scorer = prepare(LocalSurrogate(model, tokenizer), PLAIN, "sentence", ANSWER)
     masks = np.array([[True] * 3, [False] * 3])
     scores = scorer.score(masks, kl=True)
     ids = [tokenizer.bos_token_id, *tokenizer(ANSWER).input_ids]
@@ -264,8 +268,8 @@ SPACES = [
 
 @pytest.mark.parametrize("name", ["qwen2", "phi", "cohere"])
 def test_every_space_in_one_run(tiny: Make, name: str) -> None:
-    scorer = tiny(name).prepare(RAG, "sentence", ANSWER)
-    for masks in (mixed_masks(len(scorer.features)), leave_one_out(len(scorer.features))):
+    scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
+    for masks in (mixed_masks(scorer.sequences.n_features), leave_one_out(scorer.sequences.n_features)):
         scores = scorer.score(masks, kl=False, spaces=SPACES, batch_tokens=300)
         assert scores.kl is None
         assert list(scores.distances) == SPACES
@@ -276,9 +280,9 @@ def test_every_space_in_one_run(tiny: Make, name: str) -> None:
 
 @pytest.mark.parametrize("output", ["L", "The painter was Leonardo. " * 8], ids=["one", "many"])
 def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
-    scorer = tiny("llama").prepare(RAG, "sentence", output)
+    scorer = prepare(tiny("llama"), RAG, "sentence", output)
     assert (len(scorer.output_spans) == 1) == (output == "L")
-    masks = mixed_masks(len(scorer.features))
+    masks = mixed_masks(scorer.sequences.n_features)
     spaces = [RopeSpace(layer=1)]
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=200)
     assert_same(scores, naive(tiny_model("llama"), scorer, masks, spaces))
@@ -290,8 +294,8 @@ def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
     ids=["document", "token", "word", "spans"],
 )
 def test_granularities(tiny: Make, prompt: Prompt, features: Any) -> None:
-    scorer = tiny("llama").prepare(prompt, features, ANSWER)
-    n = len(scorer.features)
+    scorer = prepare(tiny("llama"), prompt, features, ANSWER)
+    n = scorer.sequences.n_features
     masks = mixed_masks(n)[: 2 * n if n < 12 else 12]
     masks[0] = True
     spaces = [RopeSpace(layer=1)]
@@ -308,8 +312,11 @@ def test_messages_and_llama_2_tokens() -> None:
     ]
     for template in ("chatml", "gemma", None):
         model = tiny_model("gemma")
-        scorer = LocalSurrogate(model.model, metaspace(template)).prepare(
-            prompts.from_messages(messages), "message", ANSWER
+        scorer = prepare(
+            LocalSurrogate(model.model, metaspace(template)),
+            prompts.from_messages(messages),
+            "message",
+            ANSWER,
         )
         masks = mixed_masks(4)
         spaces = [RopeSpace(layer=1)]
@@ -318,8 +325,8 @@ def test_messages_and_llama_2_tokens() -> None:
 
 
 def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
-    scorer = tiny("qwen3").prepare(RAG, "sentence", ANSWER)
-    masks = mixed_masks(len(scorer.features))
+    scorer = prepare(tiny("qwen3"), RAG, "sentence", ANSWER)
+    masks = mixed_masks(scorer.sequences.n_features)
     spaces = [RopeSpace(layer=1)]
     order = np.concatenate([[0], np.random.default_rng(1).permutation(np.arange(1, len(masks)))])
     here = scorer.score(masks, kl=True, spaces=spaces).select(order)
@@ -330,8 +337,8 @@ def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
 
 
 def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
-    scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
-    masks = leave_one_out(len(scorer.features))
+    scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
+    masks = leave_one_out(scorer.sequences.n_features)
     twice = np.concatenate([masks, masks])
     once, again = (scorer.score(m, kl=True) for m in (masks, twice))
     assert again.tokens_run == once.tokens_run
@@ -342,8 +349,8 @@ def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
 
 
 def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
-    scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
-    n = len(scorer.features)
+    scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
+    n = scorer.sequences.n_features
     masks = np.concatenate([np.ones((2, n), bool), np.zeros((1, n), bool)])
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
@@ -357,7 +364,7 @@ def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
 
 def test_tokens_count_prompt_and_output(tiny: Make) -> None:
     surrogate = tiny("llama")
-    scorer = surrogate.prepare(RAG, "document", ANSWER)
+    scorer = prepare(surrogate, RAG, "document", ANSWER)
     masks = leave_one_out(3)
     scores = scorer.score(masks, kl=False)
     owner = scorer.sequences.owner
@@ -368,9 +375,9 @@ def test_tokens_count_prompt_and_output(tiny: Make) -> None:
 
 
 def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
-    scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
+    scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
     seen: list[tuple[int, int]] = []
-    masks = leave_one_out(len(scorer.features))
+    masks = leave_one_out(scorer.sequences.n_features)
     scores = scorer.score(masks, kl=False, batch_tokens=100, progress=lambda *now: seen.append(now))
     assert len(seen) > 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -379,8 +386,8 @@ def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
 
 
 def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
-    scorer = tiny("llama").prepare(RAG, "sentence", ANSWER)
-    masks = leave_one_out(len(scorer.features))
+    scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
+    masks = leave_one_out(scorer.sequences.n_features)
     before = scorer.score(masks, kl=True, spaces=[RopeSpace(layer=1)])
 
     def interrupt(done: int, total: int) -> None:
@@ -396,7 +403,7 @@ def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
 
 
 def test_the_first_mask_must_be_the_full_prompt(tiny: Make) -> None:
-    scorer = tiny("llama").prepare(RAG, "document", ANSWER)
+    scorer = prepare(tiny("llama"), RAG, "document", ANSWER)
     with pytest.raises(InputError, match="first mask"):
         scorer.score(~np.eye(3, dtype=bool), kl=False)
 
@@ -408,7 +415,7 @@ def test_too_long_for_the_window(tiny: Make, name: str) -> None:
     tokens_run = len(surrogate.encoder.encode(RAG, output).output_ids)
     assert tokens_run > 512
     with pytest.raises(InputError) as error:
-        surrogate.prepare(RAG, "sentence", output)
+        prepare(surrogate, RAG, "sentence", output)
     length = len(surrogate.encoder.encode(RAG, ANSWER).ids)
     for count in (length, tokens_run, 512):
         assert f"{count:,}" in str(error.value)
@@ -420,19 +427,23 @@ def test_the_window_may_be_filled_to_the_last_token(tiny: Make, name: str) -> No
     total = len(encoded.ids) + len(encoded.output_ids)
     limit = "n_positions" if name == "gpt2" else "max_position_embeddings"
     surrogate = tiny(name, **{limit: total})
-    scores = surrogate.prepare(PLAIN, "sentence", ANSWER).score(mixed_masks(3), kl=False)
+    scores = prepare(surrogate, PLAIN, "sentence", ANSWER).score(mixed_masks(3), kl=False)
     assert scores.tokens[0] == total
     with pytest.raises(InputError, match=f"{total - 1:,} in all"):
-        tiny(name, **{limit: total - 1}).prepare(PLAIN, "sentence", ANSWER)
+        prepare(tiny(name, **{limit: total - 1}), PLAIN, "sentence", ANSWER)
 
 
 def test_placeholders_that_outgrow_the_window(tiny: Make) -> None:
     encoded = tiny("gpt2").encoder.encode(PLAIN, ANSWER)
     total = len(encoded.ids) + len(encoded.output_ids)
-    scorer = tiny("gpt2", n_positions=total).prepare(
-        PLAIN, "word", ANSWER, ablation=Ablation("placeholder", "[left out here]")
+    scorer = prepare(
+        tiny("gpt2", n_positions=total),
+        PLAIN,
+        "word",
+        ANSWER,
+        ablation=Ablation("placeholder", "[left out here]"),
     )
-    masks = np.array([[True] * len(scorer.features), [False] * len(scorer.features)])
+    masks = np.array([[True] * scorer.sequences.n_features, [False] * scorer.sequences.n_features])
     with pytest.raises(InputError, match=f"{total:,}"):
         scorer.score(masks, kl=False)
 
@@ -443,14 +454,16 @@ def test_nan_weights_are_reported() -> None:
     model = deepcopy(tiny_model("llama").model)
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
-    scorer = LocalSurrogate(model, byte_level("chatml"), name="broken").prepare(RAG, "document", ANSWER)
+    scorer = prepare(
+        LocalSurrogate(model, byte_level("chatml"), name="broken"), RAG, "document", ANSWER
+    )
     with pytest.raises(ModelError, match=r"broken gave NaN .* under 4 of 4 masks in float32"):
         scorer.score(leave_one_out(3), kl=True)
 
 
 def test_gpt2_is_refused_for_the_rope_kernel_only(tiny: Make) -> None:
     surrogate = tiny("gpt2")
-    scorer = surrogate.prepare(RAG, "document", ANSWER)
+    scorer = prepare(surrogate, RAG, "document", ANSWER)
     with pytest.raises(ModelError, match="gpt2 has no rotary") as error:
         scorer.score(leave_one_out(3), kl=False, spaces=[RopeSpace()])
     others = sorted(set(KERNELS) - {"rope-rwmd"})
@@ -492,19 +505,11 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
     surrogate = tiny("llama")
     prompt = prompts.from_text("It is Paris there.")
     with pytest.raises(InputError, match=r"features\[1\] = \(9, 11\) 'is' shares its only token"):
-        surrogate.prepare(prompt, [(6, 9), (9, 11)], ANSWER)
-    halves = [(0, 3), (3, 9), (9, 11), (11, 18)]
-    parts = split(prompt, halves)
-    from ropelime.surrogate.chat_template import owners
-
-    owner = owners(surrogate.encoder.encode(prompt, ANSWER), parts, prompt.text)
-    joined, owner = with_tokens(parts, owner, prompt.text, given=False)
+        prepare(surrogate, prompt, [(6, 9), (9, 11)], ANSWER)
+    parts = split(prompt, [(0, 3), (3, 9), (9, 11), (11, 18)])
+    with pytest.raises(InputError, match=r"features\[2\] = \(9, 11\) 'is' owns no token of llama"):
+        surrogate.prepare(prompt, parts, ANSWER)
+    joined = with_tokens(parts, surrogate.token_spans(prompt), prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
+    owner = surrogate.prepare(prompt, joined, ANSWER).sequences.owner
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]
-
-
-def test_features_that_join_into_one_are_refused() -> None:
-    text = "ab"
-    halves = split(prompts.from_text(text), [(0, 1), (1, 2)])
-    with pytest.raises(InputError, match="1 feature and an attribution needs at least two"):
-        with_tokens(halves, np.array([0]), text, given=False)

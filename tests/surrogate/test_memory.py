@@ -23,6 +23,7 @@ from ropelime.surrogate.engine import Budget
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.sequences import Row, Sequences
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]
 SENTENCES = 24
@@ -54,7 +55,7 @@ def draw(count: int) -> Masks:
 
 
 def scorer(surrogate: LocalSurrogate) -> LocalScorer:
-    return surrogate.prepare(PROMPT, "sentence", "what it is", ablation=Ablation())
+    return prepare(surrogate, PROMPT, "sentence", "what it is", ablation=Ablation())
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -76,9 +77,9 @@ def test_a_longer_prompt_takes_more(tiny: Make) -> None:
     surrogate, peaks = tiny("llama"), []
     for words in (4, 80):
         prompt = prompts.from_text("One is. " + "and so on " * words + ". Two is.")
-        made = surrogate.prepare(prompt, "sentence", "what", ablation=Ablation())
+        made = prepare(surrogate, prompt, "sentence", "what", ablation=Ablation())
         with Live() as live:
-            made.score(np.ones((1, len(made.features)), dtype=bool), kl=True)
+            made.score(np.ones((1, made.sequences.n_features), dtype=bool), kl=True)
         peaks.append(live.peak)
     assert peaks[1] > 2 * peaks[0]
 

@@ -15,6 +15,7 @@ from ropelime.surrogate import engine, norms
 from ropelime.surrogate.forms import running_by
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 PROMPT = prompts.from_text("Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?")
 
@@ -34,11 +35,11 @@ def all_norms(model: Any) -> list[Any]:
 
 
 def scorer(model: Any) -> LocalScorer:
-    return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
+    return prepare(LocalSurrogate(model, byte_level("chatml")), PROMPT, "sentence", "Everybody.")
 
 
 def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    n = len(reader.features)
+    n = reader.sequences.n_features
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
 

@@ -11,6 +11,7 @@ from ropelime.method.rope import RopeSpace
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 CHUNKS = [
     "Varn is a small town on the coast. Ships come to its harbour in summer.",
@@ -40,7 +41,7 @@ def test_it_is_the_model_it_says(smollm2: LocalSurrogate) -> None:
 
 
 def test_the_full_mask_is_the_chat_template_token_for_token(smollm2: LocalSurrogate) -> None:
-    scorer = smollm2.prepare(RAG, "sentence", ANSWER)
+    scorer = prepare(smollm2, RAG, "sentence", ANSWER)
     ids = smollm2.tokenizer.apply_chat_template(
         [{"role": "user", "content": RAG.text}],
         add_generation_prompt=True,
@@ -48,7 +49,7 @@ def test_the_full_mask_is_the_chat_template_token_for_token(smollm2: LocalSurrog
         return_dict=True,
     )["input_ids"]
     assert smollm2.tokenizer.decode(scorer.sequences.output_ids) == ANSWER
-    row = scorer.sequences.row(0, np.ones(len(scorer.features), dtype=bool))
+    row = scorer.sequences.row(0, np.ones(scorer.sequences.n_features, dtype=bool))
     assert row.ids.tolist() == [*ids, *smollm2.encoder.token_ids(ANSWER)[:-1]]
 
 
@@ -60,7 +61,7 @@ def test_control_strings_of_its_own_stay_text(smollm2: LocalSurrogate) -> None:
 
 
 def test_batched_readings_equal_plain_ones(smollm2: LocalSurrogate) -> None:
-    scorer = smollm2.prepare(RAG, "document", ANSWER)
+    scorer = prepare(smollm2, RAG, "document", ANSWER)
     masks = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], dtype=bool)
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
@@ -90,6 +91,6 @@ def test_the_chunk_with_the_answer_matters_most(smollm2: LocalSurrogate) -> None
 
 
 def test_the_answer_needs_the_context(smollm2: LocalSurrogate) -> None:
-    scorer = smollm2.prepare(RAG, "document", ANSWER, ablation=Ablation())
+    scorer = prepare(smollm2, RAG, "document", ANSWER, ablation=Ablation())
     scores = scorer.score(np.array([[True] * 3, [False] * 3]), kl=False)
     assert scores.logprob[0].sum() > scores.logprob[1].sum() + 5

@@ -25,6 +25,7 @@ from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate, resolv
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from ropelime.web.settings import Settings, labelled
+from scoring import prepare
 from servers import Fault, Handler, Proxy, busy, cut, cut_after, raw, slow
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
@@ -113,9 +114,9 @@ def test_readings_are_those_of_the_same_model_here(
     server: Proxy, make: Make, local: LocalSurrogate, ablation: str
 ) -> None:
     masks = np.concatenate([ALL, ALL[3:5]])  # some of them twice
-    there = make().prepare(RAG, "document", ANSWER, ablation=Ablation.of(ablation))
-    here = local.prepare(RAG, "document", ANSWER, ablation=Ablation.of(ablation))
-    assert there.features == here.features
+    there = prepare(make(), RAG, "document", ANSWER, ablation=Ablation.of(ablation))
+    here = prepare(local, RAG, "document", ANSWER, ablation=Ablation.of(ablation))
+    assert there.sequences.owner.tolist() == here.sequences.owner.tolist(), "the same features"
     assert there.output_spans == here.output_spans
     assert there.has_question
     ours, theirs = there.score(masks, kl=False), here.score(masks, kl=False)
@@ -132,15 +133,15 @@ def test_readings_are_those_of_the_same_model_here(
 
 
 def test_what_is_sent(server: Proxy, make: Make, local: LocalSurrogate) -> None:
-    make().prepare(RAG, "document", ANSWER)
-    scorer = local.prepare(RAG, "document", ANSWER)
+    prepare(make(), RAG, "document", ANSWER)
+    scorer = prepare(local, RAG, "document", ANSWER)
     ids = [*scorer.sequences.ids.tolist(), *scorer.sequences.output_ids.tolist()]
     sent = {"model": "m", "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
     assert server.seen == [sent]
 
 
 def test_masks_that_leave_the_same_tokens_are_sent_once(server: Proxy, make: Make) -> None:
-    scorer = make().prepare(prompts.from_context(["Hello.", "Hello."], "Who?"), "document", "Me.")
+    scorer = prepare(make(), prompts.from_context(["Hello.", "Hello."], "Who?"), "document", "Me.")
     masks = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=bool)
     scores = scorer.score(masks, kl=False)
     bodies = [tuple(body["prompt"]) for body in server.seen]
@@ -184,7 +185,7 @@ def test_budgets_other_answers_and_going_on(
     theirs = ropelime.explain(**EXPLAIN, surrogate=local, budget=3).extend(2, surrogate=local)
     np.testing.assert_allclose(more.weights, theirs.weights, atol=1e-4, rtol=0)
     ropelime.explain(**EXPLAIN, surrogate=make(), budget="5 seconds")
-    cost = make().prepare(RAG, "document", ANSWER).cost(ALL)
+    cost = prepare(make(), RAG, "document", ANSWER).cost(ALL)
     some = ropelime.explain(**EXPLAIN, surrogate=make(), budget=f"{cost[:5].sum()} tokens")
     assert some.cost.tokens <= cost[:5].sum()
 
@@ -215,7 +216,7 @@ def test_no_more_requests_at_once_than_allowed(
         with lock:
             now -= 1
 
-    scorer = make(concurrency=3).prepare(RAG, "document", ANSWER)
+    scorer = prepare(make(concurrency=3), RAG, "document", ANSWER)
     server.otherwise = counting
     scorer.score(ALL, kl=False)
     assert most == 3
@@ -234,7 +235,7 @@ def stuck(server: Proxy) -> threading.Event:
 
 
 def test_an_interruption_stops_it_at_once(server: Proxy, make: Make) -> None:
-    scorer = make(concurrency=2).prepare(RAG, "document", ANSWER)
+    scorer = prepare(make(concurrency=2), RAG, "document", ANSWER)
     go = stuck(server)
 
     def interrupt() -> None:
@@ -256,7 +257,7 @@ def test_an_interruption_stops_it_at_once(server: Proxy, make: Make) -> None:
 
 
 def test_whoever_watches_can_stop_it_while_nothing_comes(server: Proxy, make: Make) -> None:
-    scorer = make().prepare(RAG, "document", ANSWER)
+    scorer = prepare(make(), RAG, "document", ANSWER)
     go = stuck(server)
 
     def stop(done: int, total: int) -> None:
@@ -308,7 +309,7 @@ def test_what_it_cannot_do(server: Proxy, make: Make, options: dict[str, str], m
 
 
 def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
-    scorer = make().prepare(RAG, "document", ANSWER)
+    scorer = prepare(make(), RAG, "document", ANSWER)
     with pytest.raises(ModelError, match=NOTHING_ELSE):
         scorer.score(ALL, kl=True)
     with pytest.raises(ModelError, match="no cheap readings"):
@@ -318,20 +319,24 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
 
 
 def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: LocalSurrogate) -> None:
-    scorer = local.prepare(RAG, "document", ANSWER)
+    scorer = prepare(local, RAG, "document", ANSWER)
     total = len(scorer.sequences.ids) + len(scorer.sequences.output_ids)
     server.models = [{"id": "other", "max_model_len": 3}, {"id": "m", "max_model_len": total}]
     with pytest.raises(InputError, match=rf"and m can read {total - 1} in all. Shorten the prompt"):
-        make().prepare(RAG, "document", ANSWER)
+        prepare(make(), RAG, "document", ANSWER)
     assert not server.seen
     server.models[1]["max_model_len"] = total + 1  # and one that it must say itself
-    tight = make().prepare(
-        RAG, "document", ANSWER, ablation=Ablation.of("placeholder:" + "museums and history " * 9)
+    tight = prepare(
+        make(),
+        RAG,
+        "document",
+        ANSWER,
+        ablation=Ablation.of("placeholder:" + "museums and history " * 9),
     )
     with pytest.raises(InputError, match="With placeholders for what is removed"):
         tight.score(ALL, kl=False)
     assert len(server.seen) == 1
-    make().prepare(RAG, "document", ANSWER).score(ALL, kl=False)
+    prepare(make(), RAG, "document", ANSWER).score(ALL, kl=False)
 
 
 # What goes wrong on the way.
@@ -381,7 +386,7 @@ def test_faults_that_stay_are_told(
     server: Proxy, make: Make, fault: Fault, message: str, when: str
 ) -> None:
     surrogate = make(api_key=SECRET, timeout=1.0 if "no sign" in message else 20.0)
-    work: Callable[[], Any] = partial(surrogate.prepare, RAG, "document", ANSWER)
+    work: Callable[[], Any] = partial(prepare, surrogate, RAG, "document", ANSWER)
     if when == "later":
         work = partial(work().score, ALL, kl=False)
     server.otherwise = fault
@@ -397,7 +402,7 @@ def test_nobody_there(local: LocalSurrogate) -> None:
     surrogate = ServerSurrogate(gone.url, model="m", tokenizer=local.tokenizer)
     # Once and not three times: who waits for a server that is not there should soon know.
     with pytest.raises(ModelError, match=r"/v1 cannot be reached: .*Check the surrogate's address"):
-        surrogate.prepare(RAG, "document", ANSWER)
+        prepare(surrogate, RAG, "document", ANSWER)
 
 
 def _without(given: list[Any]) -> None:
@@ -427,7 +432,7 @@ def test_readings_that_cannot_be_trusted(
 ) -> None:
     server.otherwise = reads(local, change)
     with pytest.raises(ModelError, match=message):
-        make().prepare(RAG, "document", ANSWER)
+        prepare(make(), RAG, "document", ANSWER)
     assert len(server.seen) == 1
 
 
@@ -437,19 +442,19 @@ def _all(given: list[Any], **values: Any) -> list[Any]:
 
 def test_another_tokenizer_is_told(make: Make) -> None:
     with pytest.raises(ModelError, match=r"is not that of m at http://.*URL#MODEL#TOKENIZER"):
-        make(tokenizer=metaspace("chatml")).prepare(RAG, "document", ANSWER)
+        prepare(make(tokenizer=metaspace("chatml")), RAG, "document", ANSWER)
 
 
 def test_a_server_that_does_not_say_what_tokens_are(
     server: Proxy, make: Make, local: LocalSurrogate
 ) -> None:
     server.otherwise = reads(local, lambda given: _all(given, decoded_token=None))
-    make().prepare(RAG, "document", ANSWER).score(ALL, kl=False)
+    prepare(make(), RAG, "document", ANSWER).score(ALL, kl=False)
 
 
 def test_characters_of_several_tokens_are_no_other_tokenizer(make: Make) -> None:
     prompt = prompts.from_context(["Łódź ✓ 日本", "Berlin."], "Wo?")
-    make().prepare(prompt, "document", "→ 日").score(np.ones((1, 2), dtype=bool), kl=False)
+    prepare(make(), prompt, "document", "→ 日").score(np.ones((1, 2), dtype=bool), kl=False)
 
 
 # Keys.

@@ -14,6 +14,7 @@ from conftest import byte_level, tiny_model
 from ropelime.surrogate import attention, tiles
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 
 PROMPT = prompts.from_text("Paris is the capital. It lies on the Seine. The Louvre is there. Who knew?")
 
@@ -36,11 +37,11 @@ def processor_with_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def scorer(name: str, dtype: torch.dtype) -> LocalScorer:
     model = deepcopy(tiny_model(name).model).to(dtype)
-    return LocalSurrogate(model, byte_level("chatml")).prepare(PROMPT, "sentence", "Everybody.")
+    return prepare(LocalSurrogate(model, byte_level("chatml")), PROMPT, "sentence", "Everybody.")
 
 
 def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    n = len(reader.features)
+    n = reader.sequences.n_features
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
 

@@ -20,6 +20,7 @@ from ropelime.cli import main
 from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate
 from ropelime.surrogate import loading as models
 from ropelime.text import prompt as prompts
+from scoring import prepare
 from servers import Proxy, busy, cut, vllm_serve
 from vllm_env import refused
 
@@ -76,8 +77,8 @@ def test_the_same_numbers_as_here(served: str, local: Any, ablation: str) -> Non
     masks = np.array([[1, 1, 1], [0, 0, 0], [1, 0, 1], [0, 1, 0], [1, 0, 1]], dtype=bool)
     there = ServerSurrogate(served, model="smollm2")
     how: dict[str, Any] = {"ablation": Ablation.of(ablation)}
-    ours = there.prepare(RAG, "document", ANSWER, **how).score(masks, kl=False)
-    theirs = local.prepare(RAG, "document", ANSWER, **how).score(masks, kl=False)
+    ours = prepare(there, RAG, "document", ANSWER, **how).score(masks, kl=False)
+    theirs = prepare(local, RAG, "document", ANSWER, **how).score(masks, kl=False)
     np.testing.assert_allclose(ours.logprob.sum(1), theirs.logprob.sum(1), atol=NEAR, rtol=0)
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=NEAR, rtol=0)
     assert ours.tokens.tolist() == theirs.tokens.tolist()
@@ -109,21 +110,21 @@ def test_text_of_all_kinds_is_the_same_tokens_there(served: str, local: Any) -> 
     )
     there = ServerSurrogate(served, model="other-name", tokenizer="smollm2")
     full = np.ones((1, 2), dtype=bool)
-    ours = there.prepare(prompt, "document", "→ 日本 é.").score(full, kl=False)
-    theirs = local.prepare(prompt, "document", "→ 日本 é.").score(full, kl=False)
+    ours = prepare(there, prompt, "document", "→ 日本 é.").score(full, kl=False)
+    theirs = prepare(local, prompt, "document", "→ 日本 é.").score(full, kl=False)
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=NEAR, rtol=0)
 
 
 def test_what_it_refuses(served: str) -> None:
     unknown = ServerSurrogate(served, model="nobody", tokenizer="smollm2")
     with pytest.raises(ModelError, match=r"answered 404: .*`nobody` does not exist.*name \('nobody'\)"):
-        unknown.prepare(RAG, "document", ANSWER)
+        prepare(unknown, RAG, "document", ANSWER)
     locked = ServerSurrogate(served, model="smollm2", api_key="sk-wrong-0123456789")
     with pytest.raises(ModelError, match=r"refused the key \(401\). Check ROPELIME_SERVER_KEY"):
-        locked.prepare(RAG, "document", ANSWER)
+        prepare(locked, RAG, "document", ANSWER)
     other = ServerSurrogate(served, model="smollm2", tokenizer=byte_level("chatml"))
     with pytest.raises(ModelError, match="is not that of smollm2 at"):
-        other.prepare(RAG, "document", ANSWER)
+        prepare(other, RAG, "document", ANSWER)
 
 
 def test_its_window(served: str) -> None:
@@ -133,16 +134,16 @@ def test_its_window(served: str) -> None:
     def prompt(words: int) -> prompts.Prompt:
         return prompts.from_context(["Hello.", "a" + " a" * words], "Why?")
 
-    short = there.prepare(prompt(10), "document", "Yes.")
+    short = prepare(there, prompt(10), "document", "Yes.")
     more = WINDOW - 1 - len(short.sequences.ids) - len(short.sequences.output_ids)
-    full = there.prepare(prompt(10 + more), "document", "Yes.").score(np.ones((1, 2), bool), kl=False)
+    full = prepare(there, prompt(10 + more), "document", "Yes.").score(np.ones((1, 2), bool), kl=False)
     assert full.tokens.tolist() == [WINDOW - 1]
     with pytest.raises(InputError, match=rf"smollm2 can read {WINDOW - 1} in all"):
-        there.prepare(prompt(11 + more), "document", "Yes.")
+        prepare(there, prompt(11 + more), "document", "Yes.")
     with Proxy(served).running() as blind:  # where nobody says how long it may be
         unsure = ServerSurrogate(blind.url, model="smollm2")
         with pytest.raises(ModelError, match=rf"answered 400: .*It was sent {WINDOW} tokens: shorten"):
-            unsure.prepare(prompt(11 + more), "document", "Yes.")
+            prepare(unsure, prompt(11 + more), "document", "Yes.")
         assert len(blind.seen) == 1
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError
-from ropelime.text.features import split
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.text.features import split, token_owners, with_tokens
 from ropelime.text.prompt import from_context, from_messages, from_text
 
 CONTEXT = from_context(["One is here. Two is there.", "Three.\n\nFour."], "Which one?")
@@ -45,10 +46,55 @@ def test_a_feature_knows_its_chunk() -> None:
 
 
 def test_tokens_come_from_the_surrogate() -> None:
-    found = split(from_text("abcd"), "token", token_spans=lambda text: [(0, 1), (1, len(text))])
+    found = split(
+        from_text("abcd"), "token", token_spans=lambda prompt: [(0, 1), (1, len(prompt.text))]
+    )
     assert texts(found) == ["a", "bcd"]
     with pytest.raises(InputError, match="needs a surrogate that has a tokenizer"):
         split(from_text("abcd"), "token")
+
+
+def test_tokens_that_reach_over_parts_and_white_space() -> None:
+    prompt = from_context(["One two", "three "], None)
+    text = prompt.text
+    at = text.index
+    spans = [
+        (0, 9), (at("One"), at(" two")), (at(" two"), at("\n\nthree") + 1),
+        (at("\n\nthree") + 1, at("ree")), (at("ree"), len(text) - 1), (len(text) - 1, len(text)),
+    ]  # fmt: skip
+    found = split(prompt, "token", token_spans=lambda _: spans)
+    assert [(f.text, f.part) for f in found] == [("One ", 0), ("two", 0), ("th", 1), ("ree ", 1)]
+    assert token_owners(found, [None, *spans], text).tolist() == [-1, -1, 0, 1, 2, 3, 3]
+
+
+def test_features_smaller_than_a_token_join_the_one_that_owns_it() -> None:
+    prompt = from_text("one two three four")
+    spans = [(0, 3), (3, 10), (10, 13), (13, 18)]  # "two th" is one token
+    found = split(prompt, "word", token_spans=lambda _: spans)
+    assert texts(found) == ["one ", "two ", "three ", "four"], "each owns the token that it begins"
+    coarse = [(0, 3), (3, 13), (13, 18)]  # and here "two three"
+    found = split(prompt, "word", token_spans=lambda _: coarse)
+    assert texts(found) == ["one ", "two three ", "four"]
+    assert texts(split(prompt, "word")) == ["one ", "two ", "three ", "four"]
+    message = r"features\[1\] = \(8, 13\) 'three' shares its only token with a neighbour.* Join the two"
+    with pytest.raises(InputError, match=message):
+        split(prompt, [(4, 7), (8, 13)], token_spans=lambda _: coarse)
+    with pytest.raises(InputError, match=r"The first feature has no token of its own. Use coarser"):
+        split(prompt, "word", token_spans=lambda _: spans[1:])
+
+
+def test_features_that_join_into_one_are_refused() -> None:
+    halves = split(from_text("ab"), [(0, 1), (1, 2)])
+    with pytest.raises(InputError, match="1 feature and an attribution needs at least two"):
+        with_tokens(halves, [(0, 2)], "ab", given=False)
+
+
+def test_a_surrogate_without_a_tokenizer_leaves_features_as_they_are() -> None:
+    surrogate = FunctionSurrogate(len)
+    prompt = from_text("one two")
+    assert texts(split(prompt, "word", token_spans=surrogate.token_spans)) == ["one ", "two"]
+    with pytest.raises(InputError, match=r"function has no tokenizer. Use features='word'"):
+        split(prompt, "token", token_spans=surrogate.token_spans)
 
 
 @settings(max_examples=50, deadline=None)

@@ -19,18 +19,17 @@ from ropelime.surrogate import threads
 from ropelime.surrogate.base import (
     Ablation,
     FunctionSurrogate,
-    Job,
     Scorer,
+    ScoreRequest,
     Surrogate,
     check_only_output,
-    score_all,
 )
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 __all__ = [
     "Ablation",
     "FunctionSurrogate",
-    "Job",
+    "ScoreRequest",
     "Scorer",
     "ServerSurrogate",
     "Surrogate",
@@ -39,7 +38,6 @@ __all__ = [
     "load_surrogate",
     "resolve_surrogate",
     "resolve_surrogates",
-    "score_all",
 ]
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -54,8 +52,9 @@ def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None)
     if callable(spec):
         return FunctionSurrogate(spec)
     raise InputError(
-        f"surrogate must be a name, a path, an address, a function of masks or an object with "
-        f"prepare() and describe(), not {type(spec).__name__}. See `ropelime models` for names."
+        "surrogate must be a name, a path, an address, a function of masks or an instance of a "
+        f"subclass of ropelime.surrogate.Surrogate, not {type(spec).__name__}. See `ropelime models` "
+        "for names."
     )
 
 

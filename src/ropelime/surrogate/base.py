@@ -1,19 +1,20 @@
-"""What the method needs of a surrogate: masks in, readings out. No torch here."""
+"""What the method needs of a surrogate: masks in, scores out. No torch here."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import InputError, ModelError, NoTokenizerError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Ints, Masks, Scores
-from ropelime.text.features import Feature, split
+from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 
 Progress = Callable[[int, int], None]  # tokens done, tokens in all
@@ -52,22 +53,24 @@ class Ablation:
         return cls(how, text) if colon else cls(how)
 
 
-class Scorer(Protocol):
-    """One prompt with one output, ready to be read under any masks."""
+class Scorer(ABC):
+    """One prompt with one output, tokenised once and ready to be scored under any masks.
 
-    features: tuple[Feature, ...]
-    output_spans: tuple[Span, ...]  # where each output token lies in the output
-    has_question: bool  # whether pinned text stands between the last feature and the output
+    Attributes:
+        output_spans: Where each output token lies in the output.
+        has_question: Whether pinned text stands between the last feature and the output.
+        supports_cached: Whether this prompt can be scored with ``cached=True``.
+    """
 
-    @property
-    def supports_cached(self) -> bool:
-        """Whether there are cheap readings of this prompt."""
-        ...
+    output_spans: tuple[Span, ...]
+    has_question: bool = False
+    supports_cached: bool = False
 
+    @abstractmethod
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
-        """(N,) tokens that reading each mask would take."""
-        ...
+        """(N,) tokens that scoring each mask takes by itself."""
 
+    @abstractmethod
     def score(
         self,
         masks: Masks,
@@ -78,23 +81,33 @@ class Scorer(Protocol):
         question: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
-        """Read the output under each mask; the first mask must be the unmasked prompt."""
-        ...
+        """Score the output under each mask by teacher forcing.
+
+        Args:
+            masks: (N, n) masks over the features, the first of them all ones.
+            kl: Whether to compute divergences from the unmasked predictions.
+            spaces: The rotary spaces to compute distances in.
+            cached: Run the prompt once and keep its KV cache. Each mask then runs only what follows
+                the last feature, attending to the cached prefix less the removed features. Kept
+                features have already attended to removed ones, so this is an approximation.
+            question: Whether to score the pinned text before the output too.
+            progress: Called with the tokens done and the tokens in all.
+        """
 
 
 @dataclass(frozen=True)
-class Job:
-    """Masks to be read of one prompt with one output.
+class ScoreRequest:
+    """Masks to score for one prompt with one output.
 
     Attributes:
         scorer: The prompt and the output.
         masks: (N, n), the first of them the unmasked prompt.
-        kl: Whether divergences are wanted.
-        spaces: The rotary spaces that distances are wanted in.
-        cached: Whether readings are cheap.
-        asked: Whether to read the question too.
-        beside: Whether it is the prompt of the job before it with another output: what both share is
-            that one's cost.
+        kl: Whether to compute divergences.
+        spaces: The rotary spaces to compute distances in.
+        cached: Whether to score with the KV cache of the unmasked prompt.
+        question: Whether to score the question too.
+        shares_previous: Whether this is the prompt of the request before it with another output: the
+            prefix that both share is counted as the cost of that one.
     """
 
     scorer: Scorer
@@ -103,45 +116,61 @@ class Job:
     spaces: tuple[RopeSpace, ...] = ()
     cached: bool = False
     question: bool = False
-    beside: bool = False
+    shares_previous: bool = False
 
 
-def score_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Scores]:
-    """Read several jobs: in one go where they are for one model that can, else one by one."""
-    together = getattr(jobs[0].scorer, "together", None)
-    if together and all(getattr(job.scorer, "together", None) == together for job in jobs):
-        return list(together(jobs, progress=progress))
-    return [
-        job.scorer.score(
-            job.masks,
-            kl=job.kl,
-            spaces=job.spaces,
-            cached=job.cached,
-            question=job.question,
-            progress=progress,
-        )
-        for job in jobs
-    ]
+class Surrogate(ABC):
+    """A model that gives the log-probability of a fixed output after a masked prompt.
 
+    Subclass it to use any other model. What it can do is declared by attributes with defaults.
 
-@runtime_checkable
-class Surrogate(Protocol):
-    """A model that can say how likely an output is after a prompt."""
+    Attributes:
+        name: What explanations call it.
+        only_output: Whether it gives log-probabilities of the output and nothing else: no divergences,
+            no rotary keys, no cached scoring.
+        sees_output: False for a function of masks, which cannot tell two outputs apart.
+    """
 
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        ...
+    name: str
+    only_output: bool = False
+    sees_output: bool = True
 
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        """Where each of its tokens lies in ``prompt.text``, as tokenised inside its chat template."""
+        raise NoTokenizerError(f"{self.name} has no tokenizer. Use features='word' with it.")
+
+    @abstractmethod
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> Scorer:
-        """Cut the prompt into features and make it ready for scoring."""
-        ...
+        """Tokenise a prompt and an output for scoring.
 
+        Args:
+            prompt: The prompt.
+            features: Its features, from :func:`ropelime.text.features.split`.
+            output: The output.
+            ablation: What happens where a feature is removed.
+        """
+
+    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What an explanation should record: name, dtype, device, versions."""
-        ...
+        """What an explanation records about it: name, dtype, device, versions."""
+
+    def score_all(
+        self, requests: Sequence[ScoreRequest], *, progress: Progress | None = None
+    ) -> list[Scores]:
+        """Score several requests, one after the other unless a subclass packs them together."""
+        return [
+            request.scorer.score(
+                request.masks,
+                kl=request.kl,
+                spaces=request.spaces,
+                cached=request.cached,
+                question=request.question,
+                progress=progress,
+            )
+            for request in requests
+        ]
 
 
 def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = False) -> None:
@@ -160,7 +189,7 @@ def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = 
 
 
 @dataclass(frozen=True)
-class FunctionSurrogate:
+class FunctionSurrogate(Surrogate):
     """Any function from masks to log-probabilities as a surrogate.
 
     Attributes:
@@ -168,35 +197,32 @@ class FunctionSurrogate:
         name: What to call it in the explanation.
     """
 
-    only_output: ClassVar[bool] = True
+    only_output = True
+    sees_output = False
 
     function: Callable[[Masks], Any]
     name: str = "function"
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> FunctionScorer:
-        """Cut the prompt; the function sees masks only, and removes features as it likes."""
-        return FunctionScorer(self.function, split(prompt, features), output)
+        """Nothing is tokenised: the function sees masks only, and removes features as it likes."""
+        return FunctionScorer(self.function, features, output)
 
     def describe(self) -> dict[str, Any]:
-        """Its name; a function has no more to say."""
+        """Its name."""
         return {"name": self.name}
 
 
-class FunctionScorer:
+class FunctionScorer(Scorer):
     """Scores masks by calling a function."""
-
-    has_question = False
-    supports_cached = False
 
     def __init__(
         self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
     ) -> None:
-        """Read the full prompt once to learn how many output tokens the function has."""
+        """Call the function on the full prompt once to learn how many output tokens it has."""
         self._function = function
-        self.features = features
-        tokens = self._read(np.ones((1, len(features)), dtype=bool)).shape[1]
+        tokens = self._call(np.ones((1, len(features)), dtype=bool)).shape[1]
         if tokens > len(output):
             raise InputError(
                 f"The surrogate gives {tokens} log-probabilities for an output of {len(output)} "
@@ -209,7 +235,7 @@ class FunctionScorer:
         """A token for each kept feature and each of the output."""
         return np.asarray(masks.sum(1) + len(self.output_spans))
 
-    def _read(self, masks: Masks) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _call(self, masks: Masks) -> np.ndarray[Any, np.dtype[np.float64]]:
         values = np.asarray(self._function(masks), dtype=float)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or len(values) != len(masks) or not values.shape[1]:
@@ -234,7 +260,7 @@ class FunctionScorer:
         """Call the function on all masks at once."""
         check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
         start = time.perf_counter()
-        logprob = self._read(masks)
+        logprob = self._call(masks)
         tokens = self.cost(masks)
         seconds = time.perf_counter() - start
         return Scores(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)

@@ -1,4 +1,4 @@
-"""A prompt becomes tokens: the chat template around it, and which feature every token belongs to.
+"""A prompt becomes tokens, inside the chat template of the surrogate.
 
 User text stays text. Control strings of the model (``<|im_end|>``, ``<s>``) that occur in it are cut
 before they reach the tokenizer, so they can never become control tokens.
@@ -17,7 +17,6 @@ import numpy as np
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.scores import Ints
-from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Prompt, Span
 
 _BETWEEN = "\n\n"  # messages that share a turn
@@ -88,32 +87,32 @@ class Encoder:
         # A lookahead, because control strings can overlap and every one of them must be cut.
         either = "|".join(map(re.escape, longest_first))
         self._control = re.compile(f"(?=({either}))") if control else None
+        # A prompt is cut into features and then prepared, often with several outputs.
+        self._last: tuple[Prompt, Ints, tuple[Span | None, ...]] | None = None
 
     def encode(self, prompt: Prompt, output: str) -> Encoded:
-        """Tokenise the rendered prompt once, and the output by itself."""
-        rendered = self._render(prompt)
-        ids, offsets = self._tokenise(rendered)
-        head = [] if self._tokenizer.chat_template else self._head()
-        spans: list[Span | None] = [None] * len(head)
-        spans += [_in_prompt(rendered, start, end) for start, end in offsets]
-        plain = Rendered(output, ((0, 0, len(output)),))
-        output_ids, output_spans = self._tokenise(plain)
+        """Tokenise the rendered prompt, and the output by itself."""
+        ids, spans = self._encode_prompt(prompt)
+        output_ids, output_spans = self._tokenise(Rendered(output, ((0, 0, len(output)),)))
         if not output_ids:
             raise InputError("The output has no tokens for this surrogate.")
-        return Encoded(
-            np.array(head + ids, dtype=np.int64),
-            tuple(spans),
-            np.array(output_ids, dtype=np.int64),
-            tuple(output_spans),
-        )
+        return Encoded(ids, spans, np.array(output_ids, dtype=np.int64), tuple(output_spans))
 
-    def token_spans(self, text: str) -> list[Span]:
-        """Cut a text at its tokens; tokens that share a character are one span."""
-        _, offsets = self._tokenise(Rendered(text, ((0, 0, len(text)),)))
-        starts = sorted({_first_visible(text, start, end) for start, end in offsets if start < end})
-        cuts = [0, *(s for s in starts[1:] if text[starts[0] : s].strip()), len(text)]
-        spans = [(a, b) for a, b in pairwise(cuts) if a < b]
-        return _without_blanks(text, spans)
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        """Where each token of the rendered prompt lies in ``prompt.text``, less the template's own."""
+        return tuple(span for span in self._encode_prompt(prompt)[1] if span is not None)
+
+    def _encode_prompt(self, prompt: Prompt) -> tuple[Ints, tuple[Span | None, ...]]:
+        """The tokens of the rendered prompt; those of the last prompt are kept."""
+        last = self._last
+        if last is None or last[0] != prompt:
+            rendered = self._render(prompt)
+            ids, offsets = self._tokenise(rendered)
+            head = [] if self._tokenizer.chat_template else self._head()
+            spans: list[Span | None] = [None] * len(head)
+            spans += [_in_prompt(rendered, start, end) for start, end in offsets]
+            self._last = last = prompt, np.array(head + ids, dtype=np.int64), tuple(spans)
+        return last[1:]
 
     def beginning(self) -> Ints:
         """One token that stands for the beginning of a text, as models were trained on it."""
@@ -215,43 +214,6 @@ class Encoder:
             ]
         edges = [0, *cuts, len(rendered.text)]
         return [(a, b) for a, b in pairwise(edges) if a < b]
-
-
-def owners(encoded: Encoded, features: tuple[Feature, ...], text: str) -> Ints:
-    """(L,) which feature each token belongs to; -1 where it is pinned.
-
-    A token belongs to the feature of its first visible character. White space that separates two
-    features goes with the one before it, so that removing a chunk leaves no empty lines behind.
-    """
-    owner = np.full(len(text) + 1, -1, dtype=np.int64)
-    for index, feature in enumerate(features):
-        owner[feature.start : feature.end] = index
-    for before, after in pairwise(features):
-        if before.end < after.start and not text[before.end : after.start].strip():
-            owner[before.end : after.start] = owner[before.end - 1]
-    return np.array(
-        [
-            -1 if span is None or span[0] == span[1] else owner[_first_visible(text, *span)]
-            for span in encoded.spans
-        ],
-        dtype=np.int64,
-    )
-
-
-def _first_visible(text: str, start: int, end: int) -> int:
-    visible = len(text[start:end]) - len(text[start:end].lstrip())
-    return start + visible if start + visible < end else start
-
-
-def _without_blanks(text: str, spans: list[Span]) -> list[Span]:
-    """Join spans that hold only white space to the one before."""
-    joined: list[Span] = []
-    for start, end in spans:
-        if joined and not text[start:end].strip():
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return joined if text.strip() else []
 
 
 def _without_template(prompt: Prompt, contents: list[str]) -> Rendered:

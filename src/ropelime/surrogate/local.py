@@ -16,13 +16,14 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Ints, Masks, Scores
 from ropelime.surrogate import loading as models
 from ropelime.surrogate import rotary
-from ropelime.surrogate.base import Ablation, Job, Progress
+from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.engine import Engine, input_device
 from ropelime.surrogate.logprobs import Readings, Taker, distinct
 from ropelime.surrogate.packing import Packer
 from ropelime.surrogate.sequences import Rows, Several
 from ropelime.surrogate.tokens import Layout, Window
+from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 
 # One run of a model at a time: it may serve several threads, and several surrogates.
@@ -30,7 +31,7 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 _LOCKING = threading.Lock()
 
 
-class LocalSurrogate:
+class LocalSurrogate(Surrogate):
     """A causal language model of transformers with its tokenizer."""
 
     def __init__(
@@ -93,10 +94,14 @@ class LocalSurrogate:
             facts["quantization"] = models.method_of(quantised)
         return facts
 
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        """Where each token of the rendered prompt lies in ``prompt.text``."""
+        return self.encoder.token_spans(prompt)
+
     def prepare(
         self,
         prompt: Prompt,
-        features: str | Sequence[Span],
+        features: tuple[Feature, ...],
         output: str,
         *,
         ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
@@ -107,18 +112,22 @@ class LocalSurrogate:
         return LocalScorer(self, layout)
 
     def score_all(
-        self, jobs: Sequence[Job], *, progress: Progress | None = None, batch_tokens: int | None = None
+        self,
+        requests: Sequence[ScoreRequest],
+        *,
+        progress: Progress | None = None,
+        batch_tokens: int | None = None,
     ) -> list[Scores]:
-        """Read several jobs, their rows packed together.
+        """Score several requests, their sequences packed together.
 
         Args:
-            jobs: What to read, of scorers that this surrogate prepared.
+            requests: What to score, by scorers that this surrogate prepared.
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
         start = time.perf_counter()
-        scoring = [Readings(self, job) for job in jobs]
-        rows = Several([r.rows for r in scoring], [job.beside for job in jobs])
+        scoring = [Readings(self, request) for request in requests]
+        rows = Several([r.rows for r in scoring], [r.shares_previous for r in requests])
         taker = Taker(scoring, rows.numbers)
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
@@ -163,16 +172,17 @@ class LocalSurrogate:
         return self._rotations[layer]
 
 
-class LocalScorer:
+class LocalScorer(Scorer):
     """One prompt and one output, ready to be read under any masks."""
 
     def __init__(self, surrogate: LocalSurrogate, layout: Layout) -> None:
         """Made by :meth:`LocalSurrogate.prepare`."""
-        self.features = layout.features
         self.has_question = layout.has_question
         self.sequences = layout.sequences
         self.output_spans = layout.output_spans
         self._surrogate = surrogate
+        length = len(self.sequences.ids) + len(self.sequences.output_ids)
+        self.supports_cached = surrogate.engine.supports_cached(length)
 
     def score(
         self,
@@ -197,13 +207,8 @@ class LocalScorer:
             progress: Called with the tokens done and the tokens in all.
             batch_tokens: Tokens of a batch; chosen by the device where it is not given.
         """
-        job = Job(self, masks, kl, tuple(spaces), cached, question)
-        return self._surrogate.score_all([job], progress=progress, batch_tokens=batch_tokens)[0]
-
-    @property
-    def together(self) -> Any:
-        """Reads this prompt and others of the same model in one go."""
-        return self._surrogate.score_all
+        request = ScoreRequest(self, masks, kl, tuple(spaces), cached, question)
+        return self._surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that reading each mask would take."""
@@ -229,12 +234,6 @@ class LocalScorer:
         )
         self._check(rows, cached=cached)
         return rows
-
-    @property
-    def supports_cached(self) -> bool:
-        """Whether there are cheap readings of this prompt."""
-        length = len(self.sequences.ids) + len(self.sequences.output_ids)
-        return self._surrogate.engine.supports_cached(length)
 
     def _check(self, rows: Rows, *, cached: bool) -> None:
         surrogate = self._surrogate

@@ -12,7 +12,7 @@ import torch
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.scores import Floats, Ints, Masks, QuestionScores, Scores
-from ropelime.surrogate.base import Job
+from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.engine import Piece
 from ropelime.surrogate.sequences import Row
 from ropelime.surrogate.spaces import Space, hidden_planes
@@ -69,7 +69,7 @@ def _own(rows: list[Row], jobs: list[int], job: int, base: int) -> list[Row]:
 class Readings:
     """What the rows of one job showed, filled up piece by piece."""
 
-    def __init__(self, surrogate: LocalSurrogate, job: Job) -> None:
+    def __init__(self, surrogate: LocalSurrogate, job: ScoreRequest) -> None:
         """Make the rows; nothing is read yet."""
         if not job.masks[0].all():
             raise InputError("The first mask must be the unmasked prompt.")

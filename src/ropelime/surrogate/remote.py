@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Floats, Ints, Masks, Scores
 from ropelime.surrogate import loading as models
-from ropelime.surrogate.base import Ablation, Progress, check_only_output
+from ropelime.surrogate.base import Ablation, Progress, Scorer, Surrogate, check_only_output
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.tokens import Layout, Window
+from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 
 KEY = "ROPELIME_SERVER_KEY"  # not that of the closed model, which is nobody else's business
@@ -32,7 +33,7 @@ def is_served(name: str) -> bool:
     return name.startswith(_SCHEMES)
 
 
-class ServerSurrogate:
+class ServerSurrogate(Surrogate):
     """A model behind a server that gives the log-probabilities of prompts, as vLLM's does.
 
     It is sent the very tokens that a surrogate on this machine would read. There are no divergences, no
@@ -40,7 +41,7 @@ class ServerSurrogate:
     with the kernels ``uniform``, ``hamming`` and ``cosine``.
     """
 
-    only_output: ClassVar[bool] = True
+    only_output = True
 
     def __init__(
         self,
@@ -116,10 +117,14 @@ class ServerSurrogate:
         """What an explanation records about the model."""
         return {"name": self.name, "served_by": self._by} if self._by else {"name": self.name}
 
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        """Where each token of the rendered prompt lies in ``prompt.text``."""
+        return self._encoder.token_spans(prompt)
+
     def prepare(
         self,
         prompt: Prompt,
-        features: str | Sequence[Span],
+        features: tuple[Feature, ...],
         output: str,
         *,
         ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
@@ -157,14 +162,11 @@ class ServerSurrogate:
                 )
 
 
-class ServerScorer:
+class ServerScorer(Scorer):
     """One prompt and one output, ready to be read under any masks."""
-
-    supports_cached = False
 
     def __init__(self, reader: Reader, layout: Layout, window: Window) -> None:
         """Made by :meth:`ServerSurrogate.prepare`."""
-        self.features = layout.features
         self.has_question = layout.has_question
         self.sequences = layout.sequences
         self.output_spans = layout.output_spans
@@ -174,7 +176,7 @@ class ServerScorer:
 
     def probe(self) -> tuple[tuple[int, ...], Reading]:
         """The tokens of the unmasked prompt with the output, and what the server says of them."""
-        ids = self._ids(np.ones(len(self.features), dtype=bool))
+        ids = self._ids(np.ones(self.sequences.n_features, dtype=bool))
         reading = self._read([ids], None)
         assert reading is not None
         return ids, reading

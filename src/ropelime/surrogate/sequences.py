@@ -64,6 +64,11 @@ class Sequences:
     placeholder: Ints  # (p,)
     beginning: Ints  # (1,) what is read where nothing is left of the prompt
 
+    @property
+    def n_features(self) -> int:
+        """How many features there are; each owns at least one token."""
+        return int(self.owner.max()) + 1
+
     def row(self, index: int, mask: Masks) -> Row:
         """The row of one mask."""
         if self.ablation.how == "placeholder" and not (kept := self._kept(mask)).all():

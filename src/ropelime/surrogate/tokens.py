@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.method.scores import Ints
 from ropelime.surrogate.base import Ablation
-from ropelime.surrogate.chat_template import Encoder, owners
+from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.sequences import Sequences
-from ropelime.text.features import Feature, enough, split
+from ropelime.text.features import Feature, token_owners
 from ropelime.text.prompt import Prompt, Span
 
 
@@ -52,13 +51,11 @@ class Layout:
     """One prompt and one output as tokens.
 
     Attributes:
-        features: The parts of the prompt that can be removed.
         sequences: The tokens, from which the row of any mask is made.
         output_spans: Where each output token lies in the output.
         has_question: Whether pinned text stands between the last feature and the output.
     """
 
-    features: tuple[Feature, ...]
     sequences: Sequences
     output_spans: tuple[Span, ...]
     has_question: bool
@@ -68,7 +65,7 @@ class Layout:
         cls,
         encoder: Encoder,
         prompt: Prompt,
-        features: str | Sequence[Span],
+        features: tuple[Feature, ...],
         output: str,
         *,
         ablation: Ablation,
@@ -77,9 +74,8 @@ class Layout:
         """Tokenise the prompt once and assign every token to its feature."""
         encoded = encoder.encode(prompt, output)
         window.check(len(encoded.ids), len(encoded.output_ids))
-        parts = split(prompt, features, token_spans=encoder.token_spans)
-        owner = owners(encoded, parts, prompt.text)
-        parts, owner = with_tokens(parts, owner, prompt.text, given=not isinstance(features, str))
+        owner = token_owners(features, encoded.spans, prompt.text)
+        _check_owned(features, owner, window.name)
         sequences = Sequences(
             encoded.ids,
             owner,
@@ -88,32 +84,17 @@ class Layout:
             encoder.token_ids(ablation.text),
             encoder.beginning(),
         )
-        question = bool(prompt.text[parts[-1].end :].strip())
-        return cls(parts, sequences, encoded.output_spans, question)
+        question = bool(prompt.text[features[-1].end :].strip())
+        return cls(sequences, encoded.output_spans, question)
 
 
-def with_tokens(
-    features: tuple[Feature, ...], owner: Ints, text: str, *, given: bool
-) -> tuple[tuple[Feature, ...], Ints]:
-    """Join features that are smaller than a token to the neighbour that the token belongs to."""
-    has = np.isin(np.arange(len(features)), owner)
-    if has.all():
-        return features, owner
-    if given:
-        lost = int(np.flatnonzero(~has)[0])
-        span = features[lost]
+def _check_owned(features: tuple[Feature, ...], owner: Ints, name: str) -> None:
+    """Refuse features that could not be removed: those without a token."""
+    lost = np.setdiff1d(np.arange(len(features)), owner)
+    if len(lost):
+        feature = features[int(lost[0])]
         raise InputError(
-            f"features[{lost}] = ({span.start}, {span.end}) {span.text!r} shares its only token with "
-            "a neighbour, so it cannot be removed by itself. Join the two spans."
+            f"features[{lost[0]}] = ({feature.start}, {feature.end}) {feature.text!r} owns no token of "
+            f"{name}, so it cannot be removed. Cut the prompt with split(prompt, ..., "
+            "token_spans=surrogate.token_spans), which joins it to its neighbour."
         )
-    joined: list[Feature] = []
-    number = np.cumsum(has) - 1
-    for feature, own in zip(features, has, strict=True):
-        if own or not joined:
-            joined.append(feature)
-        else:
-            last = joined[-1]
-            joined[-1] = Feature(text[last.start : feature.end], last.start, feature.end, last.part)
-    if not has[0]:
-        raise InputError("The first feature has no token of its own. Use coarser features.")
-    return enough(joined), np.where(owner >= 0, number[owner], -1)
