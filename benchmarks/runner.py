@@ -20,6 +20,7 @@ from ropelime.method.scores import Floats, Masks, Scores, join
 from ropelime.results.trust import indicators
 from ropelime.study import SCORING
 from ropelime.surrogate import Ablation, Scorer, Surrogate
+from ropelime.text.features import split
 from ropelime.text.prompt import from_text
 
 CHANCE = "chance"
@@ -153,9 +154,9 @@ def _example(
     settle: bool,
 ) -> list[Row]:
     n, gold = len(example.spans), example.gold
-    scorer = surrogate.prepare(
-        from_text(example.prompt), example.spans, example.answer, ablation=ablation
-    )
+    prompt = from_text(example.prompt)
+    features = split(prompt, example.spans, token_spans=surrogate.token_spans)
+    scorer = surrogate.prepare(prompt, features, example.answer, ablation=ablation)
     readers = {kind: Reader(scorer, methods, cached=kind == "cached") for kind in SCORING}
     reader = readers["exact"]
     unseen = held_out(n, np.random.default_rng([*seed, 1]))

@@ -13,7 +13,6 @@ from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.sequences import Sequences
 from ropelime.surrogate.tokens import Layout
-from ropelime.text.features import Feature
 
 _HEAD, _TAIL = 16, 16  # pinned tokens before and after the features
 
@@ -124,9 +123,8 @@ def random_scorer(
     sequences = Sequences(
         ids[: len(owner)], owner, ids[len(owner) :], Ablation(), np.array([0]), np.array([1])
     )
-    parts = tuple(Feature(f"feature {i}", i * tokens, (i + 1) * tokens, 0) for i in range(features))
     spans = tuple((i, i + 1) for i in range(outputs))
-    return LocalScorer(surrogate, Layout(parts, sequences, spans, has_question=False))
+    return LocalScorer(surrogate, Layout(sequences, spans, has_question=False))
 
 
 def _tokenizer() -> Any:

@@ -17,10 +17,11 @@ from ropelime.method.interactions import candidates
 from ropelime.method.regression import BayesRidge
 from ropelime.method.scores import Floats, Masks
 from ropelime.results.ensemble import combine
-from ropelime.surrogate import Ablation, FunctionSurrogate, Job, score_all
+from ropelime.surrogate import Ablation, FunctionSurrogate, ScoreRequest, Surrogate
 from ropelime.surrogate.base import FunctionScorer
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
+from scoring import prepare
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 Make = Callable[..., LocalSurrogate]
@@ -32,7 +33,7 @@ QUESTION = "Who painted the picture?"
 ANSWER, OTHER = "The painter was Leonardo.", "It was Monet."
 
 
-class TwoAnswers:
+class TwoAnswers(Surrogate):
     """A surrogate that knows how much each feature adds to each of two answers."""
 
     name = "two answers"
@@ -236,12 +237,14 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
     jobs = []
     for number, (chunks, question, answer) in enumerate(texts):
         prompt = prompts.from_context([{"text": c} for c in chunks], question)
-        scorer = model.prepare(prompt, "sentence", answer, ablation=Ablation())
-        masks = halves(7, len(scorer.features), rng)
-        jobs.append(Job(scorer, masks, kl=number != 1, cached=number > 0, question=number == 2))
-    together = score_all(jobs)
+        scorer = prepare(model, prompt, "sentence", answer, ablation=Ablation())
+        masks = halves(7, scorer.sequences.n_features, rng)
+        jobs.append(
+            ScoreRequest(scorer, masks, kl=number != 1, cached=number > 0, question=number == 2)
+        )
+    together = model.score_all(jobs)
     for job, ours in zip(jobs, together, strict=True):
-        (alone,) = score_all([job])
+        (alone,) = model.score_all([job])
         assert np.allclose(ours.logprob, alone.logprob, atol=1e-4)
         assert (ours.kl is None) == (alone.kl is None)
         if ours.kl is not None and alone.kl is not None:
@@ -250,7 +253,9 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
             assert np.allclose(ours.question.kl, alone.question.kl, atol=1e-4, equal_nan=True)
         assert np.array_equal(ours.tokens, alone.tokens)
         assert np.array_equal(ours.exact, alone.exact)
-    assert sum(p.tokens_run for p in together) <= sum(score_all([job])[0].tokens_run for job in jobs)
+    assert sum(p.tokens_run for p in together) <= sum(
+        model.score_all([job])[0].tokens_run for job in jobs
+    )
 
 
 def test_several_surrogates_are_averaged_by_share(tmp_path: Path) -> None:

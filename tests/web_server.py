@@ -24,7 +24,7 @@ import httpx
 import uvicorn
 
 from conftest import byte_level, tiny_model
-from ropelime.surrogate import load_surrogate
+from ropelime.surrogate import Surrogate, load_surrogate
 from ropelime.web.app import create_app
 from ropelime.web.service import Service
 from ropelime.web.settings import Limits, Settings
@@ -168,7 +168,7 @@ def wait(client: httpx.Client, name: str) -> dict[str, Any]:
     return state
 
 
-class Slow:
+class Slow(Surrogate):
     """A surrogate that waits before each pass, so that a test can meet it in the middle of its work."""
 
     def __init__(self, pause: float = 0.05) -> None:
@@ -176,6 +176,9 @@ class Slow:
         self.pause = pause
         self.scores = 0
         self.name = "slow"
+
+    def token_spans(self, prompt: Any) -> Any:
+        return self.inner.token_spans(prompt)
 
     def prepare(self, *arguments: Any, **options: Any) -> Any:
         scorer: Any = self.inner.prepare(*arguments, **options)

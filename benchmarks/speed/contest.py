@@ -37,6 +37,7 @@ from ropelime.method.samplers import resolve_sampler
 from ropelime.method.scores import Masks
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.text.features import split
 from ropelime.text.prompt import from_text
 
 MASKS = 64
@@ -193,7 +194,7 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
         seed: Seed of the masks.
         whole: Whether to remove and to keep each feature by itself as well.
     """
-    n = len(scorer.features)
+    n = scorer.sequences.n_features
     recipe = Recipe.of("nll", "rope-rwmd", "ridge")
     sparse = f"sparse-k:sqrt:M:kept:{count}"
     samplers = {SPARSE: sparse, SINGLES: "one-at-a-time", CHEAP: "leave-one-out"}
@@ -222,6 +223,6 @@ def with_first_use(run: Run) -> Contender | Absent:
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:
     """Make a prompt ready for scoring."""
-    return surrogate.prepare(
-        from_text(example.prompt), example.spans, example.answer, ablation=Ablation()
-    )
+    prompt = from_text(example.prompt)
+    features = split(prompt, example.spans, token_spans=surrogate.token_spans)
+    return surrogate.prepare(prompt, features, example.answer, ablation=Ablation())

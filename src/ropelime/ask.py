@@ -21,6 +21,7 @@ from ropelime.study import Choices, check_suits
 from ropelime.surrogate import Ablation, resolve_surrogates
 from ropelime.surrogate.loading import cache_folder
 from ropelime.text import integrations as adapters
+from ropelime.text.features import split
 from ropelime.text.prompt import Prompt
 
 _OURS = ("prompt", "output", "response", "request")  # what ask finds out for explain
@@ -169,7 +170,8 @@ def ask(
     models = resolve_surrogates(wanted["surrogate"], say=say)
     check_suits(models, choices, wanted["also"])
     for reader in models:
-        reader.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
+        cut = split(asked, choices.features, token_spans=reader.token_spans)
+        reader.prepare(asked, cut, ".", ablation=Ablation.of(choices.ablation))
 
     if said is None:
         streamed = on_text is not None if stream is None else stream

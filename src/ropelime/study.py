@@ -19,7 +19,8 @@ from ropelime.method.samplers import resolve_sampler
 from ropelime.method.scores import Ints, Masks, Scores, join
 from ropelime.registry import describe, unknown
 from ropelime.results.explanation import Cost, Explanation, build
-from ropelime.surrogate import Ablation, FunctionSurrogate, Job, Surrogate, check_only_output
+from ropelime.surrogate import Ablation, ScoreRequest, Surrogate, check_only_output
+from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, Span
 
 _CHEAP = (
@@ -92,7 +93,7 @@ def check_suits(models: Sequence[Surrogate], choices: Choices, also: str | None 
     """Refuse what one of the models has no readings for, before any of them has made one."""
     wanted = [choices, *([] if also is None else [replace(choices, preset=also)])]
     for recipe in (chosen.recipe() for chosen in wanted):
-        if any(getattr(model, "only_output", False) for model in models):
+        if any(model.only_output for model in models):
             check_only_output(
                 kl=recipe.target.needs_kl,
                 spaces=recipe.kernel.space is not None,
@@ -111,17 +112,19 @@ class Study:
         self.surrogate = surrogate
         self.recipe = choices.recipe()
         self.ablation = Ablation.of(choices.ablation)
-        cut = choices.features
-        self.scorer = surrogate.prepare(prompt, cut, output, ablation=self.ablation)
-        self.n = len(self.scorer.features)
+        self.features = split(prompt, choices.features, token_spans=surrogate.token_spans)
+        self.scorer = surrogate.prepare(prompt, self.features, output, ablation=self.ablation)
+        self.n = len(self.features)
         self.other = None
         if choices.instead_of is not None:
-            if isinstance(surrogate, FunctionSurrogate):
+            if not surrogate.sees_output:
                 raise InputError(
                     "A function of masks does not see the answer, so it cannot tell this one from "
-                    "instead_of. Use a model, or an object with prepare() that is given the output."
+                    "instead_of. Use a model, or a Surrogate whose prepare() heeds the output."
                 )
-            self.other = surrogate.prepare(prompt, cut, choices.instead_of, ablation=self.ablation)
+            self.other = surrogate.prepare(
+                prompt, self.features, choices.instead_of, ablation=self.ablation
+            )
         self.cached, self.notes = self._readings()
         self.asks = self.recipe.target.reads_question and self.scorer.has_question
         if self.asks:
@@ -157,15 +160,16 @@ class Study:
         cost = self.scorer.cost(masks, cached=cached)
         return cost if self.other is None else cost + self.other.cost(masks, cached=cached)
 
-    def jobs(self, order: Order) -> list[Job]:
+    def requests(self, order: Order) -> list[ScoreRequest]:
         """What the surrogate has to read: of this answer, and of the other if there is one."""
         masks = np.concatenate([np.ones((1, self.n), bool), order.masks])
         kernel = self.recipe.kernel
         spaces = (kernel.space,) if kernel.space else ()
-        first = Job(self.scorer, masks, self.recipe.target.needs_kl, spaces, order.cached, self.asks)
+        needs_kl = self.recipe.target.needs_kl
+        first = ScoreRequest(self.scorer, masks, needs_kl, spaces, order.cached, self.asks)
         if self.other is None:
             return [first]
-        return [first, Job(self.other, masks, cached=order.cached, beside=True)]
+        return [first, ScoreRequest(self.other, masks, cached=order.cached, shares_previous=True)]
 
     @staticmethod
     def joined(read: Sequence[Scores]) -> Scores:
@@ -221,7 +225,7 @@ class Study:
         return build(
             self.prompt,
             self.output,
-            self.scorer.features,
+            self.features,
             self.scorer.output_spans,
             scores,
             self.recipe,

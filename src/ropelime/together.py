@@ -11,7 +11,7 @@ from ropelime.progress import Callback
 from ropelime.results.ensemble import combine
 from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, Study
-from ropelime.surrogate import Surrogate, score_all
+from ropelime.surrogate import Surrogate
 from ropelime.text.prompt import Prompt
 
 Steps = Generator[Order, Scores, Explanation]
@@ -150,11 +150,12 @@ def _go_on(one: Run, scores: Scores | None, forgive: Errors) -> None:
 
 def _read(some: Sequence[Run], progress: Callback | None, forgive: Errors) -> list[Scores | Exception]:
     """What studies of one model wait for: packed together, or one by one where that fails."""
-    jobs = [one.study.jobs(one.order) for one in some if one.order is not None]
+    requests = [one.study.requests(one.order) for one in some if one.order is not None]
+    surrogate = some[0].study.surrogate
     try:
-        read = iter(score_all([job for own in jobs for job in own], progress=progress))
+        read = iter(surrogate.score_all([r for own in requests for r in own], progress=progress))
     except forgive as error:
         if len(some) == 1:
             return [error]
         return [scores for one in some for scores in _read([one], progress, forgive)]
-    return [Study.joined([next(read) for _ in own]) for own in jobs]
+    return [Study.joined([next(read) for _ in own]) for own in requests]

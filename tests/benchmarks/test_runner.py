@@ -20,10 +20,11 @@ from benchmarks.runner import CHANCE, run
 from benchmarks.store import Row, Store, read
 from ropelime.method.regression import Fit
 from ropelime.method.samplers import Bernoulli
-from ropelime.method.scores import Floats, Masks, Scores
+from ropelime.method.scores import Floats, Ints, Masks, Scores
 from ropelime.surrogate import Ablation, FunctionSurrogate, Surrogate
 from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 
 COEF = np.array([0.8, 0.05, 0.4, 0.2, 0.1])  # no two sums of some of them are equal
@@ -37,34 +38,32 @@ METHODS = [
 ]
 
 
-class Recording:
+class Recording(Surrogate, Scorer):
     """A surrogate that keeps the masks it was asked for, one list for each example."""
 
     def __init__(self, inner: Surrogate) -> None:
         self.inner, self.name = inner, "recording"
         self.read: list[list[bytes]] = []
         self.scorer: Scorer
-        self.features: Any
-        self.output_spans: Any
+
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        return self.inner.token_spans(prompt)
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> Recording:
         self.scorer = self.inner.prepare(prompt, features, output, ablation=ablation)
+        self.has_question = self.scorer.has_question
+        self.supports_cached = self.scorer.supports_cached
         self.read.append([])
         return self
+
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
+        return self.scorer.cost(masks, cached=cached)
 
     def score(self, masks: Masks, **options: Any) -> Scores:
         self.read[-1] += [b"cheap" * options.get("cached", False) + m.tobytes() for m in masks]
         return self.scorer.score(masks, **options)
-
-    @property
-    def has_question(self) -> bool:
-        return self.scorer.has_question
-
-    @property
-    def supports_cached(self) -> bool:
-        return self.scorer.supports_cached
 
     def describe(self) -> dict[str, Any]:
         return {}

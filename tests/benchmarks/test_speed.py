@@ -26,6 +26,7 @@ from conftest import byte_level, tiny_model
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import from_text
+from scoring import prepare
 
 METHODS = [method for method in names.CONTENDERS if method != names.COMPILED]
 
@@ -139,7 +140,7 @@ class TestHardware:
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_the_loop_reads_what_our_engine_reads(place: Path, tiny: Make, everywhere: bool) -> None:
     surrogate, example = tiny("llama"), examples(place)[0]
-    made = surrogate.prepare(from_text(example.prompt), example.spans, "Paris", ablation=Ablation())
+    made = prepare(surrogate, from_text(example.prompt), example.spans, "Paris", ablation=Ablation())
     masks = contest.halves(len(example.spans), 6)
     masks[0] = True
     ours = made.score(masks, kl=False)

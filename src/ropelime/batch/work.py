@@ -18,6 +18,7 @@ from ropelime.results.explanation import Explanation
 from ropelime.study import Choices
 from ropelime.surrogate import Ablation, Surrogate, load_surrogate
 from ropelime.text import prompt as prompts
+from ropelime.text.features import split
 from ropelime.text.prompt import Prompt
 
 _DIGITS = 6  # of the numbers of a short row
@@ -172,7 +173,8 @@ class Worker:
         if closed is None or self._asking is None:
             raise InputError("There is no output, and no model to ask for one (--model NAME).")
         for model in self._models:
-            model.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
+            cut = split(asked, choices.features, token_spans=model.token_spans)
+            model.prepare(asked, cut, ".", ablation=Ablation.of(choices.ablation))
         call = closed.call(asked, line.data.get("messages"))
         return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.errors import InputError, ModelError, NoTokenizerError, RopeLimeError
 from ropelime.explain import explain
 from ropelime.method.scores import Ints, Masks, Scores
 from ropelime.progress import Callback, note
@@ -171,24 +170,30 @@ def _timed(job: Job, seconds: int) -> Callback:
     return report
 
 
-@dataclass(frozen=True)
-class _Limited:
+class _Limited(Surrogate):
     """A model that refuses what is too much, before it costs anything, and keeps its path private."""
 
-    inner: Surrogate
-    name: str
-    limits: Limits
-    job: Job
+    def __init__(self, inner: Surrogate, name: str, limits: Limits, job: Job) -> None:
+        self.inner, self.name, self.limits, self.job = inner, name, limits, job
+        self.only_output, self.sees_output = inner.only_output, inner.sees_output
+
+    def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
+        try:
+            return self.inner.token_spans(prompt)
+        except NoTokenizerError:
+            raise
+        except InputError as error:  # mostly that the chat template refuses the messages
+            raise Refused(prompt.kind, str(error)) from None
 
     def prepare(
-        self, prompt: Prompt, features: str | Sequence[Span], output: str, *, ablation: Ablation
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> Scorer:
         self.job.check()
+        _check_features(features, self.limits)
         try:
             scorer = self.inner.prepare(prompt, features, output, ablation=ablation)
         except InputError as error:  # mostly that it is too long for the model
             raise Refused(prompt.kind, str(error)) from None
-        _check_features(scorer.features, self.limits)
         tokens, most = len(scorer.output_spans), self.limits.answer_tokens
         if tokens > most:
             raise Refused(
@@ -196,17 +201,12 @@ class _Limited:
             )
         return _LimitedScorer(scorer, self.limits, self.job)
 
-    @property
-    def only_output(self) -> bool:
-        return bool(getattr(self.inner, "only_output", False))
-
     def describe(self) -> dict[str, Any]:
         return {**self.inner.describe(), "name": self.name}
 
 
-class _LimitedScorer:
+class _LimitedScorer(Scorer):
     def __init__(self, inner: Scorer, limits: Limits, job: Job) -> None:
-        self.features = inner.features
         self.output_spans = inner.output_spans
         self.supports_cached, self.has_question = inner.supports_cached, inner.has_question
         self._inner, self._limits, self._job = inner, limits, job
