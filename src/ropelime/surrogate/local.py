@@ -14,10 +14,10 @@ import torch
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Ints, Masks, Scores
-from ropelime.surrogate import loading as models
 from ropelime.surrogate import rotary
 from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
 from ropelime.surrogate.chat_template import Encoder
+from ropelime.surrogate.checkpoints import method_of
 from ropelime.surrogate.engine import Engine, input_device
 from ropelime.surrogate.logprobs import Readings, Taker, distinct
 from ropelime.surrogate.packing import Packer
@@ -91,7 +91,7 @@ class LocalSurrogate(Surrogate):
         if self.engine.compiled:
             facts["compiled"] = True
         if quantised := getattr(self.model.config, "quantization_config", None):
-            facts["quantization"] = models.method_of(quantised)
+            facts["quantization"] = method_of(quantised)
         return facts
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:

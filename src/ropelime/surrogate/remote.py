@@ -17,9 +17,10 @@ from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Floats, Ints, Masks, Scores
-from ropelime.surrogate import loading as models
 from ropelime.surrogate.base import Ablation, Progress, Scorer, Surrogate, check_only_output
+from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.chat_template import Encoder
+from ropelime.surrogate.checkpoints import load_tokenizer
 from ropelime.surrogate.tokens import Layout, Window
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
@@ -231,7 +232,7 @@ class ServerScorer(Scorer):
 
 def _tokenizer(model: str, name: str | None, say: Callable[[str], None] | None) -> Any:
     try:
-        return models.load_tokenizer(*models.locate(name or model, say=say))
+        return load_tokenizer(*locate(name or model, say=say))
     except (InputError, ModelError) as error:
         if name is not None:
             raise
