@@ -175,7 +175,7 @@ def run_batch(options: argparse.Namespace) -> None:
 def _batch_surrogate(options: argparse.Namespace, folder: Path) -> LocalSurrogate:
     """The model, or random weights behind the embedded one's tokenizer; saved where actors load it."""
     from benchmarks.shapes import random_surrogate
-    from ropelime.surrogate import best_device, best_dtype, check_device, load_surrogate
+    from ropelime.surrogate.loading import best_device, best_dtype, check_device, load_surrogate
     from ropelime.surrogate.local import LocalSurrogate
 
     name = options.surrogate
@@ -244,7 +244,7 @@ def run_speed(options: argparse.Namespace) -> None:
 
 def _speed_surrogate(options: argparse.Namespace) -> LocalSurrogate:
     from benchmarks.shapes import random_surrogate
-    from ropelime.surrogate import best_device, best_dtype, check_device, load_surrogate
+    from ropelime.surrogate.loading import best_device, best_dtype, check_device, load_surrogate
     from ropelime.surrogate.local import LocalSurrogate
 
     if options.shape or options.scaling:

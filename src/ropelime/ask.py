@@ -19,7 +19,7 @@ from ropelime.progress import note
 from ropelime.results.explanation import Explanation
 from ropelime.study import Choices, check_suits
 from ropelime.surrogate import Ablation, resolve_surrogates
-from ropelime.surrogate.loading import cache_folder
+from ropelime.surrogate.embedded import cache_folder
 from ropelime.text import integrations as adapters
 from ropelime.text.features import split
 from ropelime.text.prompt import Prompt

@@ -20,7 +20,8 @@ from ropelime.cli import main, parser
 from ropelime.method.rounds import PRESETS
 from ropelime.method.scores import Floats, Masks
 from ropelime.surrogate import FunctionSurrogate
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.catalog import HUB
+from ropelime.surrogate.embedded import embedded_folder
 from toy import OUTPUT, PROMPT, additive
 
 Capture = pytest.CaptureFixture[str]
@@ -242,9 +243,9 @@ def test_models_lists_what_there_is(
     monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path))
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["smollm2", *models.HUB]
+    assert [line.split()[0] for line in lines] == ["smollm2", *HUB]
     assert "not fetched" in lines[0]
-    folder = models._embedded_folder()
+    folder = embedded_folder()
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     (folder / "ropelime-files.json").write_text('{"config.json": 2}')
