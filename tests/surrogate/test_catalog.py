@@ -83,7 +83,7 @@ def test_a_missing_or_foreign_gguf_file(tmp_path: Path) -> None:
         locate(str(tmp_path / "none.gguf"))
     for content in (b"", b"PK\x03\x04zip"):
         (tmp_path / "m.gguf").write_bytes(content)
-        with pytest.raises(ModelError, match=r"is no GGUF file: it starts with b'.*' and not with"):
+        with pytest.raises(ModelError, match=r"is not a GGUF file: it starts with b'.*' and not with"):
             locate(str(tmp_path / "m.gguf"))
 
 
@@ -149,7 +149,7 @@ def test_a_function_becomes_a_surrogate_and_an_object_stays_itself() -> None:
         (Ablation("in-place"), Ablation("in-place")),
     ],
 )
-def test_removal(spec: object, ablation: Ablation) -> None:
+def test_ablation(spec: object, ablation: Ablation) -> None:
     assert Ablation.of(spec) == ablation
 
 

@@ -20,7 +20,7 @@ from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate import ScoreRequest, rotary
-from ropelime.surrogate.engine import layers_of
+from ropelime.surrogate.architecture import layers_of
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from scoring import prepare

@@ -41,6 +41,13 @@ ANSWER = "The painter was Leonardo."
 # The reference: plain calls of the model, nothing shared, nothing padded, nothing clever.
 
 
+def span_mean(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean magnitude and circular mean phase of (tokens, D) points, written out."""
+    r = torch.hypot(a, b)
+    safe = torch.where(r > 0, r, 1.0)
+    return r.mean(0), torch.arctan2((b / safe).sum(0), (a / safe).sum(0))
+
+
 class Naive:
     """Reads the masks of a scorer one by one."""
 
@@ -48,10 +55,10 @@ class Naive:
         self, tiny: Tiny, scorer: LocalScorer, ablation: Ablation, placeholder: list[int]
     ) -> None:
         self.tiny, self.ablation, self.placeholder = tiny, ablation, placeholder
-        self.ids = scorer.sequences.ids.tolist()
-        self.owner = scorer.sequences.owner.tolist()
-        self.output = scorer.sequences.output_ids.tolist()
-        self.features = range(scorer.sequences.n_features)
+        self.ids = scorer.tokenized.ids.tolist()
+        self.owner = scorer.tokenized.owner.tolist()
+        self.output = scorer.tokenized.output_ids.tolist()
+        self.features = range(scorer.tokenized.n_features)
 
     def row(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
         """Ids, owners and positions of the masked prompt."""
@@ -105,7 +112,7 @@ class Naive:
             a, b = rope.planes(vectors[:, at], self.tiny.pairing)
             if phase == "relative":
                 a, b = rope.turn(a, b, -positions[at[0]] * self.tiny.frequencies)
-            means.append(rope.span_mean(a.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1)))
+            means.append(span_mean(a.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1)))
         empty = torch.zeros(0, vectors.shape[0] * self.tiny.width // 2)
         r = torch.stack([r for r, _ in means]) if means else empty
         theta = torch.stack([theta for _, theta in means]) if means else empty
@@ -179,7 +186,7 @@ def assert_same(scores: Scores, expected: Readings) -> None:
 def test_scoring_equals_one_sequence_at_a_time(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     expected = naive(tiny_model(name), scorer, masks, spaces, ablation)
     assert expected["kl"][1:].max() > 0.1  # or the tolerance would hide everything
@@ -194,7 +201,7 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
     wide = {"sliding_window": 512} if name == "gemma3" else {}
     scorer = prepare(tiny(name, **wide), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=100)
     assert_same(scores, naive(tiny_model(name, **wide), scorer, masks, spaces, ablation))
@@ -205,7 +212,7 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
 def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
     """Their attention is not to be had from outside, or has masks of its own: one row at a time."""
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=True, batch_tokens=300)
     assert_same(scores, naive(tiny_model(name), scorer, masks))
     assert scores.tokens_run == (scores.tokens - 1).sum()
@@ -216,7 +223,7 @@ def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
     """Beyond 60 tokens it turns every key otherwise, so long and short rows must not meet."""
     ablation = Ablation(how)
     scorer = prepare(tiny("phi3-long"), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=True)
     assert scores.tokens.min() < 60 < scores.tokens.max()
     assert_same(scores, naive(tiny_model("phi3-long"), scorer, masks, [], ablation))
@@ -235,7 +242,7 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
         ANSWER,
         ablation=ablation,
     )
-    assert (scorer.sequences.owner >= 0).sum() == len(scorer.sequences.ids) - bos
+    assert (scorer.tokenized.owner >= 0).sum() == len(scorer.tokenized.ids) - bos
     for masks in (leave_one_out(3), mixed_masks(3)):
         full = masks[masks.any(1)] if how != "placeholder" and not bos else masks
         spaces = [RopeSpace(layer=1)]
@@ -269,7 +276,7 @@ SPACES = [
 @pytest.mark.parametrize("name", ["qwen2", "phi", "cohere"])
 def test_every_space_in_one_run(tiny: Make, name: str) -> None:
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
-    for masks in (mixed_masks(scorer.sequences.n_features), leave_one_out(scorer.sequences.n_features)):
+    for masks in (mixed_masks(scorer.tokenized.n_features), leave_one_out(scorer.tokenized.n_features)):
         scores = scorer.score(masks, kl=False, spaces=SPACES, batch_tokens=300)
         assert scores.kl is None
         assert list(scores.distances) == SPACES
@@ -282,7 +289,7 @@ def test_every_space_in_one_run(tiny: Make, name: str) -> None:
 def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", output)
     assert (len(scorer.output_spans) == 1) == (output == "L")
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)]
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=200)
     assert_same(scores, naive(tiny_model("llama"), scorer, masks, spaces))
@@ -295,7 +302,7 @@ def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
 )
 def test_granularities(tiny: Make, prompt: Prompt, features: Any) -> None:
     scorer = prepare(tiny("llama"), prompt, features, ANSWER)
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     masks = mixed_masks(n)[: 2 * n if n < 12 else 12]
     masks[0] = True
     spaces = [RopeSpace(layer=1)]
@@ -326,7 +333,7 @@ def test_messages_and_llama_2_tokens() -> None:
 
 def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
     scorer = prepare(tiny("qwen3"), RAG, "sentence", ANSWER)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)]
     order = np.concatenate([[0], np.random.default_rng(1).permutation(np.arange(1, len(masks)))])
     here = scorer.score(masks, kl=True, spaces=spaces).select(order)
@@ -338,7 +345,7 @@ def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
 
 def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     twice = np.concatenate([masks, masks])
     once, again = (scorer.score(m, kl=True) for m in (masks, twice))
     assert again.tokens_run == once.tokens_run
@@ -350,7 +357,7 @@ def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
 
 def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     masks = np.concatenate([np.ones((2, n), bool), np.zeros((1, n), bool)])
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
@@ -367,9 +374,9 @@ def test_tokens_count_prompt_and_output(tiny: Make) -> None:
     scorer = prepare(surrogate, RAG, "document", ANSWER)
     masks = leave_one_out(3)
     scores = scorer.score(masks, kl=False)
-    owner = scorer.sequences.owner
+    owner = scorer.tokenized.owner
     sizes = np.bincount(owner[owner >= 0])
-    total = len(scorer.sequences.ids) + len(scorer.output_spans)
+    total = len(scorer.tokenized.ids) + len(scorer.output_spans)
     assert scores.tokens.tolist() == [total, *(total - sizes).tolist()]
     assert scores.masks is masks
 
@@ -377,7 +384,7 @@ def test_tokens_count_prompt_and_output(tiny: Make) -> None:
 def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
     seen: list[tuple[int, int]] = []
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=False, batch_tokens=100, progress=lambda *now: seen.append(now))
     assert len(seen) > 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -387,7 +394,7 @@ def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
 
 def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     before = scorer.score(masks, kl=True, spaces=[RopeSpace(layer=1)])
 
     def interrupt(done: int, total: int) -> None:
@@ -443,7 +450,7 @@ def test_placeholders_that_outgrow_the_window(tiny: Make) -> None:
         ANSWER,
         ablation=Ablation("placeholder", "[left out here]"),
     )
-    masks = np.array([[True] * scorer.sequences.n_features, [False] * scorer.sequences.n_features])
+    masks = np.array([[True] * scorer.tokenized.n_features, [False] * scorer.tokenized.n_features])
     with pytest.raises(InputError, match=f"{total:,}"):
         scorer.score(masks, kl=False)
 
@@ -511,5 +518,5 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
         surrogate.prepare(prompt, parts, ANSWER)
     joined = with_tokens(parts, surrogate.token_spans(prompt), prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
-    owner = surrogate.prepare(prompt, joined, ANSWER).sequences.owner
+    owner = surrogate.prepare(prompt, joined, ANSWER).tokenized.owner
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]

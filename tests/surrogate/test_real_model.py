@@ -48,8 +48,8 @@ def test_the_full_mask_is_the_chat_template_token_for_token(smollm2: LocalSurrog
         tokenize=True,
         return_dict=True,
     )["input_ids"]
-    assert smollm2.tokenizer.decode(scorer.sequences.output_ids) == ANSWER
-    row = scorer.sequences.row(0, np.ones(scorer.sequences.n_features, dtype=bool))
+    assert smollm2.tokenizer.decode(scorer.tokenized.output_ids) == ANSWER
+    row = scorer.tokenized.sequence(0, np.ones(scorer.tokenized.n_features, dtype=bool))
     assert row.ids.tolist() == [*ids, *smollm2.encoder.token_ids(ANSWER)[:-1]]
 
 
@@ -65,10 +65,10 @@ def test_batched_readings_equal_plain_ones(smollm2: LocalSurrogate) -> None:
     masks = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], dtype=bool)
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
-    owner, output = scorer.sequences.owner, scorer.sequences.output_ids
+    owner, output = scorer.tokenized.owner, scorer.tokenized.output_ids
     rows = []
     for mask in masks:
-        kept = scorer.sequences.ids[(owner < 0) | mask[owner]]
+        kept = scorer.tokenized.ids[(owner < 0) | mask[owner]]
         with torch.no_grad():
             logits = smollm2.model(torch.as_tensor(np.concatenate([kept, output]))[None]).logits
         rows.append(logits[0, len(kept) - 1 : -1].double().log_softmax(-1))

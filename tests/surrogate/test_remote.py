@@ -116,7 +116,7 @@ def test_readings_are_those_of_the_same_model_here(
     masks = np.concatenate([ALL, ALL[3:5]])  # some of them twice
     there = prepare(make(), RAG, "document", ANSWER, ablation=Ablation.of(ablation))
     here = prepare(local, RAG, "document", ANSWER, ablation=Ablation.of(ablation))
-    assert there.sequences.owner.tolist() == here.sequences.owner.tolist(), "the same features"
+    assert there.tokenized.owner.tolist() == here.tokenized.owner.tolist(), "the same features"
     assert there.output_spans == here.output_spans
     assert there.has_question
     ours, theirs = there.score(masks, kl=False), here.score(masks, kl=False)
@@ -135,7 +135,7 @@ def test_readings_are_those_of_the_same_model_here(
 def test_what_is_sent(server: Proxy, make: Make, local: LocalSurrogate) -> None:
     prepare(make(), RAG, "document", ANSWER)
     scorer = prepare(local, RAG, "document", ANSWER)
-    ids = [*scorer.sequences.ids.tolist(), *scorer.sequences.output_ids.tolist()]
+    ids = [*scorer.tokenized.ids.tolist(), *scorer.tokenized.output_ids.tolist()]
     sent = {"model": "m", "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
     assert server.seen == [sent]
 
@@ -291,9 +291,9 @@ NOTHING_ELSE = r"log-probability of the output and nothing else. Use preset='fai
         ({"target": "sqrt-kl"}, NOTHING_ELSE),
         ({"target": "shift"}, NOTHING_ELSE),
         ({"kernel": "rope-rwmd"}, NOTHING_ELSE),
-        ({"scoring": "cached"}, "no cheap readings. Use readings='exact'"),
+        ({"scoring": "cached"}, "not support cached scoring. Use scoring='exact'"),
         ({"also": "evidence"}, NOTHING_ELSE),
-        ({"ablation": "in-place"}, "removal='in-place' cannot be had"),
+        ({"ablation": "in-place"}, "ablation='in-place' does not work with it"),
     ],
 )
 def test_what_it_cannot_do(server: Proxy, make: Make, options: dict[str, str], message: str) -> None:
@@ -312,7 +312,7 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
     scorer = prepare(make(), RAG, "document", ANSWER)
     with pytest.raises(ModelError, match=NOTHING_ELSE):
         scorer.score(ALL, kl=True)
-    with pytest.raises(ModelError, match="no cheap readings"):
+    with pytest.raises(ModelError, match="does not support cached scoring"):
         scorer.score(ALL, kl=False, cached=True)
     with pytest.raises(InputError, match="first mask"):
         scorer.score(ALL[1:], kl=False)
@@ -320,7 +320,7 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
 
 def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: LocalSurrogate) -> None:
     scorer = prepare(local, RAG, "document", ANSWER)
-    total = len(scorer.sequences.ids) + len(scorer.sequences.output_ids)
+    total = len(scorer.tokenized.ids) + len(scorer.tokenized.output_ids)
     server.models = [{"id": "other", "max_model_len": 3}, {"id": "m", "max_model_len": total}]
     with pytest.raises(InputError, match=rf"and m can read {total - 1} in all. Shorten the prompt"):
         prepare(make(), RAG, "document", ANSWER)

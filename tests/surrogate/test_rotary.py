@@ -167,8 +167,9 @@ def distances(
         means = []
         for span in SPANS:
             turned = rope.turn(a[span], b[span], -phase(span[0] + shift) * rotation.frequencies)
-            means.append(rope.span_mean(*(x.flatten(1) for x in turned)))
-        spans += [torch.stack(part) for part in zip(*means, strict=True)]
+            together = np.zeros(len(span), dtype=int)
+            means.append(rope.span_means(turned[0].flatten(1), turned[1].flatten(1), together, 1))
+        spans += [torch.cat(part) for part in zip(*means, strict=True)]
     r_x, theta_x, r_y, theta_y = spans
     return np.asarray(rope.polar_distances(r_x, theta_x, r_y, theta_y))
 

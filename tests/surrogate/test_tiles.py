@@ -41,7 +41,7 @@ def scorer(name: str, dtype: torch.dtype) -> LocalScorer:
 
 
 def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    n = reader.sequences.n_features
+    n = reader.tokenized.n_features
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
 

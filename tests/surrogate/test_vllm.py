@@ -135,7 +135,7 @@ def test_its_window(served: str) -> None:
         return prompts.from_context(["Hello.", "a" + " a" * words], "Why?")
 
     short = prepare(there, prompt(10), "document", "Yes.")
-    more = WINDOW - 1 - len(short.sequences.ids) - len(short.sequences.output_ids)
+    more = WINDOW - 1 - len(short.tokenized.ids) - len(short.tokenized.output_ids)
     full = prepare(there, prompt(10 + more), "document", "Yes.").score(np.ones((1, 2), bool), kl=False)
     assert full.tokens.tolist() == [WINDOW - 1]
     with pytest.raises(InputError, match=rf"smollm2 can read {WINDOW - 1} in all"):

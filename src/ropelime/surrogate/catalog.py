@@ -50,7 +50,7 @@ def known() -> list[Known]:
 
 
 def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
-    """Find what a name stands for, fetching the embedded model if it is not there yet.
+    """Find what a name stands for; downloads the embedded model if it is missing.
 
     Returns:
         What ``from_pretrained`` takes, and the file in it where that is a GGUF file.
@@ -67,7 +67,7 @@ def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
         return str(path.parent), path.name
     if name and path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{path} has no config.json, so it is no model directory.")
+            raise ModelError(f"{path} has no config.json, so it is not a model directory.")
         return str(path), None
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise unknown("surrogate", name, [EMBEDDED, *HUB, "a directory", "a .gguf file", "a hub id"])
@@ -78,7 +78,7 @@ def _check_gguf(path: Path) -> None:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
-        raise ModelError(f"{path} is no GGUF file: it starts with {magic!r} and not with b'GGUF'.")
+        raise ModelError(f"{path} is not a GGUF file: it starts with {magic!r} and not with b'GGUF'.")
 
 
 def _on_disk(hub: str) -> Path | None:

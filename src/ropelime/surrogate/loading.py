@@ -60,8 +60,8 @@ def load_surrogate(
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
             A quantised checkpoint keeps its own.
-        compiled: Whether torch compiles the layers, for runs that last: the first readings then
-            take a minute, and seconds in later processes. Needs a compiler.
+        compiled: Whether torch compiles the layers, for long runs: the first forward passes
+            then take a minute, and seconds in later processes. Needs a compiler.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
@@ -106,7 +106,7 @@ def _loaded(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: imports make millions of objects that stay, and it takes a fifth longer."""
+    """Pause garbage collection, which takes a fifth of the time of imports and frees nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
