@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ropelime.method.scores import Floats
-from ropelime.surrogate.engine import input_device
+from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import Message, Prompt
 

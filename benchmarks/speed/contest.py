@@ -194,7 +194,7 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
         seed: Seed of the masks.
         whole: Whether to remove and to keep each feature by itself as well.
     """
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     recipe = Recipe.of("nll", "rope-rwmd", "ridge")
     sparse = f"sparse-k:sqrt:M:kept:{count}"
     samplers = {SPARSE: sparse, SINGLES: "one-at-a-time", CHEAP: "leave-one-out"}
