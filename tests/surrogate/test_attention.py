@@ -87,7 +87,7 @@ def test_one_fused_call_is_the_same_as_plain_products(
     name: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cached and name == "mistral-window":
-        pytest.skip("it does not look back so far")
+        pytest.skip("its window is shorter than the prompt")
     reader = scorer(name, torch.bfloat16)
     z = masks(reader.tokenized.n_features)
     plain = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
@@ -111,7 +111,7 @@ def test_one_fused_call_is_the_same_as_plain_products(
 
 @pytest.fixture
 def sharing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """The fused path on a CPU in float32, groups of any length; says of each call if it is joint."""
+    """Fused attention on a CPU in float32, groups of any length; notes for each call if it is joint."""
     calls: list[bool] = []
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
@@ -129,20 +129,20 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("batch_tokens", [90, 400, 4096])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "mistral-window", "gpt-neox"])
-def test_keys_in_common_are_the_same_as_those_of_each_row(
+def test_keys_in_common_are_the_same_as_those_of_each_sequence(
     name: str, batch_tokens: int, sharing: list[bool]
 ) -> None:
     """Leave-one-out and random masks, of two prompts at once, one of them with two outputs."""
     surrogate = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
     longer = prompts.from_context(["One. Two. Three. Four. Five. Six. Seven. Eight."], "Which?")
     rng = np.random.default_rng(1)
-    jobs = []
+    requests = []
     for prompt, answer in ((PROMPT, ANSWER), (longer, "Eight."), (longer, "It is five.")):
         reader = prepare(surrogate, prompt, "sentence", answer)
         n = reader.tokenized.n_features
         z = np.concatenate([masks(n), rng.random((6, n)) < 0.8])
-        cached = name != "mistral-window"  # which does not look back so far
-        jobs.append(
+        cached = name != "mistral-window"  # whose window is shorter than the prompt
+        requests.append(
             ScoreRequest(
                 reader,
                 z,
@@ -153,12 +153,12 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
                 shares_previous=answer[0] == "I",
             )
         )
-    shared = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+    shared = surrogate.score_all(requests, batch_tokens=batch_tokens)
     assert any(sharing) == (name != "mistral-window")
     assert not all(sharing)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(varlen, "has_varlen", lambda device: False)
-        alone = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+        alone = surrogate.score_all(requests, batch_tokens=batch_tokens)
     for ours, theirs in zip(shared, alone, strict=True):
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5)
         np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-5)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
             np.testing.assert_allclose(ours.question.logprob, theirs.question.logprob, atol=1e-5)
 
 
-def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_groups_where_segments_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first chunk, the prompt itself, shows whether the model's attention takes many at once."""
     found: list[int] = []
     chunk = Packer.chunk
@@ -188,17 +188,17 @@ def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("window", "joint"), [(None, True), (1000, True), (40, False)])
-def test_a_window_that_rows_reach_beyond_is_each_rows_own(
+def test_a_window_shorter_than_a_sequence_is_applied_to_each_sequence(
     window: int | None, joint: bool, sharing: list[bool]
 ) -> None:
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
     z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
     made = []
-    for share in (True, False):
-        packer = Packer(MaskedSequences(reader.tokenized, z, cached=True), cascade=share)
+    for cascaded in (True, False):
+        packer = Packer(MaskedSequences(reader.tokenized, z, cached=True), cascade=cascaded)
         (chunk, _) = packer.chunk(Cursor(), tokens=10_000, outputs=10_000)
-        assert bool(chunk.groups) == share
+        assert bool(chunk.groups) == cascaded
         torch.manual_seed(0)
         q, k, v = (torch.randn(1, heads, len(chunk.ids), 8) for heads in (6, 2, 2))
         for last in (0, 1):
@@ -206,7 +206,7 @@ def test_a_window_that_rows_reach_beyond_is_each_rows_own(
             module = SimpleNamespace(layer_idx=0)
             out = packed.attend(module, q, k, v, scaling=0.3, window=window, options={})
             made.append(out)
-        assert any(sharing) == (joint and share)
+        assert any(sharing) == (joint and cascaded)
         sharing.clear()
     for ours, theirs in zip(made[:2], made[2:], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
@@ -238,8 +238,8 @@ def test_what_is_counted_is_what_is_gathered(seed: int, kept: float, tokens: int
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernel needs a GPU")
 @pytest.mark.parametrize("kind", ["leave-one-out", "random"])
-def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None:
-    """Groups of rows with thousands of keys in common, against rows by themselves and a plain mask."""
+def test_cached_scores_on_a_gpu_equal_those_of_plain_attention(kind: str) -> None:
+    """Groups with thousands of keys in common, against single sequences and a plain mask."""
     surrogate = random_surrogate("tiny", device="cuda", dtype="bfloat16")
     with torch.no_grad():  # larger than the usual start, so that what is read matters for what is said
         for weight in surrogate.model.parameters():
@@ -303,8 +303,8 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_many_features_are_read_as_by_themselves(cached: bool) -> None:
-    """Chunks of many rows, with a long path behind them, against one row in a run of its own."""
+def test_many_features_are_scored_as_by_themselves(cached: bool) -> None:
+    """Chunks of many sequences behind a long prefix, against one sequence in a run of its own."""
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=400, tokens=5, outputs=4)
     z = np.concatenate([np.ones((1, 400), bool), ~np.eye(400, dtype=bool)])[:: 1 if cached else 40]

@@ -1,4 +1,4 @@
-"""Cheap readings: the prompt once, then tails that do not see what is removed."""
+"""Cached scoring: the prompt runs once, then tails that do not attend to what is removed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_tail_sees_the_full_prompt_less_what_is_removed(name: str, batch_token
 
 
 def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
-    """One plain call: context rows see all before them, tail rows all but the removed features."""
+    """One plain call: the context attends to all before it, the tail not to removed features."""
     tokens = reader.tokenized
     ids = torch.tensor([*tokens.ids, *tokens.output_ids])
     visible = torch.ones(len(ids), len(ids)).tril().bool()
@@ -99,7 +99,7 @@ def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
+def test_with_nothing_removed_cached_is_exact(name: str) -> None:
     reader = scorer(name)
     ones = np.ones(reader.tokenized.n_features, dtype=bool)
     sequences = [reader.tokenized.sequence(0, ones), reader.tokenized.cached_sequence(1, ones)]
@@ -116,7 +116,7 @@ def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
         torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)
 
 
-def test_a_feature_in_the_tail_is_read_exactly() -> None:
+def test_a_feature_in_the_tail_is_scored_exactly() -> None:
     """Without a template nothing is pinned behind the last sentence, so its tokens are the tail."""
     surrogate = LocalSurrogate(tiny_model("llama").model, byte_level())
     plain = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo painted it.")
@@ -147,7 +147,7 @@ def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
     assert whole[0] > 2 * whole[1:].max()
 
 
-def test_models_that_cannot_look_back_so_far_refuse() -> None:
+def test_models_with_a_shorter_window_refuse() -> None:
     reader = scorer("mistral-window")
     with pytest.raises(ModelError, match="scoring='exact'"):
         reader.score(masks(reader.tokenized.n_features), kl=False, cached=True)
@@ -164,7 +164,7 @@ def test_what_does_not_go_together_is_refused() -> None:
 
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("cached", [True, False])
-def test_the_question_is_read_with_the_output(name: str, cached: bool) -> None:
+def test_the_question_is_scored_with_the_output(name: str, cached: bool) -> None:
     """As if it were the beginning of a longer output, whatever else is read."""
     reader = scorer(name)
     z = masks(reader.tokenized.n_features)

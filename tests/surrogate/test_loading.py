@@ -93,7 +93,7 @@ def test_dtype_and_device_are_chosen(saved: Path) -> None:
     assert described["name"] == str(saved)
 
 
-def test_bfloat16_reads_nearly_the_same(saved: Path) -> None:
+def test_bfloat16_scores_nearly_the_same(saved: Path) -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
     exact, rounded = (
         prepare(

@@ -25,7 +25,7 @@ from ropelime.text.prompt import Prompt
 from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]
-Readings = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
 Vectors = dict[str, torch.Tensor]  # "key" or "hidden" -> (heads, L, d), rotated
 
 CHUNKS = [
@@ -49,7 +49,7 @@ def span_mean(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 
 
 class Naive:
-    """Reads the masks of a scorer one by one."""
+    """Scores the masks of a scorer one by one."""
 
     def __init__(
         self, tiny: Tiny, scorer: LocalScorer, ablation: Ablation, placeholder: list[int]
@@ -60,7 +60,7 @@ class Naive:
         self.output = scorer.tokenized.output_ids.tolist()
         self.features = range(scorer.tokenized.n_features)
 
-    def row(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
+    def sequence(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
         """Ids, owners and positions of the masked prompt."""
         ids, owner, positions, replaced = [], [], [], set()
         for place, (token, feature) in enumerate(zip(self.ids, self.owner, strict=True)):
@@ -78,7 +78,7 @@ class Naive:
 
     def read(self, mask: Any) -> tuple[torch.Tensor, Vectors, list[int], list[int]]:
         """(T, V) log-probabilities, vectors of each space, owners and positions under one mask."""
-        ids, owner, positions = self.row(mask)
+        ids, owner, positions = self.sequence(mask)
         after = len(self.ids) if self.ablation.how == "in-place" else len(ids)
         said = self.output[:-1]  # the last token predicts nothing that is asked for
         places = [*positions, *range(after, after + len(said))]
@@ -118,7 +118,7 @@ class Naive:
         theta = torch.stack([theta for _, theta in means]) if means else empty
         return kept, r, theta
 
-    def score(self, masks: Masks, space: RopeSpace | None) -> Readings:
+    def score(self, masks: Masks, space: RopeSpace | None) -> Arrays:
         logprob, kl, distance = [], [], []
         full, vectors, owner, positions = self.read(np.ones(len(self.features), dtype=bool))
         if space:
@@ -152,7 +152,7 @@ def naive(
     masks: Masks,
     spaces: Sequence[RopeSpace] = (),
     ablation: Ablation = Ablation(),  # noqa: B008
-) -> Readings:
+) -> Arrays:
     text = scorer._surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
     return Naive(tiny, scorer, ablation, text).score(masks, spaces[0] if spaces else None)
 
@@ -170,7 +170,7 @@ def leave_one_out(n: int) -> Masks:
     return np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
 
 
-def assert_same(scores: Scores, expected: Readings) -> None:
+def assert_same(scores: Scores, expected: Arrays) -> None:
     np.testing.assert_allclose(scores.logprob, expected["logprob"], atol=1e-4, rtol=0)
     if scores.kl is not None:
         np.testing.assert_allclose(scores.kl, expected["kl"], atol=1e-4, rtol=0)
@@ -210,7 +210,7 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt-j", "llama4", "bloom"])
 def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
-    """Their attention is not to be had from outside, or has masks of its own: one row at a time."""
+    """Their attention cannot be replaced, or has masks of its own: one sequence at a time."""
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
     masks = leave_one_out(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=True, batch_tokens=300)
@@ -220,7 +220,7 @@ def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
-    """Beyond 60 tokens it turns every key otherwise, so long and short rows must not meet."""
+    """Beyond 60 tokens it rotates every key otherwise, so long and short sequences must not meet."""
     ablation = Ablation(how)
     scorer = prepare(tiny("phi3-long"), RAG, "sentence", ANSWER, ablation=ablation)
     masks = mixed_masks(scorer.tokenized.n_features)
@@ -232,7 +232,7 @@ def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 @pytest.mark.parametrize("bos", [False, True])
 def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
-    """Without a template nothing is pinned: the row of the empty mask has no prompt left."""
+    """Without a template nothing is pinned: the sequence of the empty mask has no prompt left."""
     ablation = Ablation(how)
     model = tiny_model("llama")
     scorer = prepare(
@@ -250,7 +250,7 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
         assert_same(scores, naive(model, scorer, full, spaces, ablation))
 
 
-def test_an_empty_prompt_is_read_as_the_beginning_of_a_text() -> None:
+def test_an_empty_prompt_is_scored_as_the_beginning_of_a_text() -> None:
     model, tokenizer = tiny_model("gpt2").model, byte_level(None)
     scorer = prepare(LocalSurrogate(model, tokenizer), PLAIN, "sentence", ANSWER)
     masks = np.array([[True] * 3, [False] * 3])
@@ -331,7 +331,7 @@ def test_messages_and_llama_2_tokens() -> None:
         assert_same(scores, naive(model, scorer, masks, spaces))
 
 
-def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
+def test_neither_order_nor_company_changes_a_score(tiny: Make) -> None:
     scorer = prepare(tiny("qwen3"), RAG, "sentence", ANSWER)
     masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)]
@@ -343,7 +343,7 @@ def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
     assert (here.tokens == there.tokens).all()
 
 
-def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
+def test_a_repeated_mask_is_scored_once(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
     masks = leave_one_out(scorer.tokenized.n_features)
     twice = np.concatenate([masks, masks])
@@ -352,7 +352,7 @@ def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
     np.testing.assert_array_equal(again.logprob[len(masks) :], again.logprob[: len(masks)])
 
 
-# What the readings are.
+# What the scores are.
 
 
 def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
@@ -491,7 +491,7 @@ def test_gpt2_is_refused_for_the_rope_kernel_only(tiny: Make) -> None:
 def test_layers(tiny: Make) -> None:
     surrogate = tiny("llama")
     assert surrogate.rotation(-1).layer == surrogate.rotation(2).layer == 2
-    assert [surrogate.rotation(share).layer for share in (0.0, 0.5, 0.99)] == [0, 1, 2]
+    assert [surrogate.rotation(part).layer for part in (0.0, 0.5, 0.99)] == [0, 1, 2]
     for layer in (3, -4, 1.0):
         with pytest.raises(InputError, match="3 layers"):
             surrogate.rotation(layer)

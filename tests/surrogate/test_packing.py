@@ -1,4 +1,4 @@
-"""Chunks of packed sequences: every token runs once, and sees the path of its own sequence."""
+"""Chunks of packed sequences: every token runs once, and attends to its own sequence."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def tokens_of(sequence: TokenSequence) -> list[Token]:
 
 
 def replay(found: list[Chunk]) -> dict[int, list[list[Token]]]:
-    """Play the chunks with a real stack: for each mask what each of its readings has seen."""
-    stack: dict[int, Token] = {}
+    """Play the chunks with a real cache: for each mask what each predicting token attends to."""
+    cache: dict[int, Token] = {}
     seen: dict[int, list[list[Token]]] = {}
     for chunk in found:
         own = list(zip(chunk.ids.tolist(), chunk.positions.tolist(), strict=True))
-        pool = [stack.get(i, (-1, -1)) for i in range(chunk.n_cached)] + own
+        pool = [cache.get(i, (-1, -1)) for i in range(chunk.n_cached)] + own
         for segment in chunk.segments:
             assert segment.keys[-1] - chunk.n_cached == segment.stop - 1
         for at, (mask, token) in zip(chunk.outputs, chunk.scored, strict=True):
@@ -49,7 +49,7 @@ def replay(found: list[Chunk]) -> dict[int, list[list[Token]]]:
             assert token < 0
             seen.setdefault(int(mask), []).append([pool[k] for k in segment.keys[:visible]])
         for source, target in zip(chunk.store_from, chunk.store_to, strict=True):
-            stack[int(target)] = own[source]
+            cache[int(target)] = own[source]
     return seen
 
 
@@ -78,7 +78,7 @@ def expected(sequences: MaskedSequences) -> dict[int, list[list[Token]]]:
     outputs=st.integers(1, 9),
     answer=st.integers(1, 4),
 )
-def test_every_reading_sees_the_whole_of_its_own_row(
+def test_every_prediction_attends_to_the_whole_of_its_own_sequence(
     owner: list[int],
     drawn: list[list[bool]],
     how: str,
@@ -136,7 +136,7 @@ def test_a_common_beginning_is_run_once() -> None:
     assert packer.tokens == 34 + 1 + 2 * 3
 
 
-def test_the_stack_holds_no_more_than_what_is_looked_back_at() -> None:
+def test_the_cache_holds_no_more_than_what_is_attended_to() -> None:
     masks = np.array([[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 1, 1]], dtype=bool)
     packer = Packer(MaskedSequences(tokenized([0, 1, 2, 3, -1]), masks, cached=False))
     first, after = packer.chunk(Cursor(), tokens=6, outputs=9)
@@ -145,7 +145,7 @@ def test_the_stack_holds_no_more_than_what_is_looked_back_at() -> None:
 
 
 def test_keys_bound_a_chunk_too() -> None:
-    """Short tails that look back at a long prompt would gather many keys at once."""
+    """Short tails that attend to a long prompt would gather many keys at once."""
     masks = leave_one_out(200)
     packer = Packer(MaskedSequences(tokenized([*range(200), -1]), masks, cached=True))
     cursor = Cursor()

@@ -142,7 +142,7 @@ def test_a_layer_without_rotations() -> None:
     for layer in (0, 2, -1):
         with pytest.raises(ModelError, match=f"Layer {layer % 3} of tiny does not rotate.*hamming"):
             made.rotation(layer)
-    assert [made.rotation(share).layer for share in (0.0, 0.5, 0.9)] == [1, 1, 1]
+    assert [made.rotation(part).layer for part in (0.0, 0.5, 0.9)] == [1, 1, 1]
 
 
 def test_keys_that_change_in_another_way_are_not_taken_for_a_rotation() -> None:

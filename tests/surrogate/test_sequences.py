@@ -104,7 +104,7 @@ def test_the_last_token_of_the_output_is_not_run() -> None:
     assert sequence.ids[-sequence.n_outputs :].tolist() == [15, 90, 91]  # these predict 90, 91 and 92
 
 
-def test_a_tail_looks_back_at_what_is_kept() -> None:
+def test_a_tail_attends_to_what_is_kept() -> None:
     made = tokenized(owner=(-1, 0, 0, 1, -1, -1))
     sequence = made.cached_sequence(3, mask(0, 1))
     assert shown(sequence) == {"ids": [14, 15, 90, 91], "at": [4, 5, 6, 7], "owner": [-1, -1, -1, -1]}
@@ -114,7 +114,7 @@ def test_a_tail_looks_back_at_what_is_kept() -> None:
     assert not tokenized().can_be_cached(mask(1, 1, 0)[None]).any()  # the last feature is the tail
 
 
-def test_rows_come_with_those_that_begin_alike_together() -> None:
+def test_sequences_that_begin_alike_are_neighbours() -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 0]], dtype=bool)
     sequences = MaskedSequences(tokenized(), masks, cached=False)
     assert [sequence.index for sequence in sequences] == [0, 4, 2, 1, 3]
@@ -122,7 +122,7 @@ def test_rows_come_with_those_that_begin_alike_together() -> None:
     cached = MaskedSequences(
         tokenized(), masks, cached=True
     )  # only the mask without the last feature is exact
-    assert cached[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others look back at
+    assert cached[0].ids.tolist() == [10, 11, 12, 13, 14, 15]  # what the others attend to
     assert cached[0].n_outputs == 0
     assert [(sequence.index, sequence.cached) for sequence in cached] == [
         (0, False),
@@ -134,7 +134,7 @@ def test_rows_come_with_those_that_begin_alike_together() -> None:
     ]
 
 
-def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
+def test_the_question_is_scored_where_a_mask_leaves_it_alone() -> None:
     made = tokenized(owner=(-1, 0, 0, 1, -1, -1, -1))
     assert (made.tail, made.n_question) == (4, 2)
     masks = np.array([[1, 1], [0, 1]], dtype=bool)
@@ -162,7 +162,7 @@ def test_the_question_is_read_where_a_mask_leaves_it_alone() -> None:
     cached=st.booleans(),
     few=st.sampled_from([1, 8, 1000]),
 )
-def test_sizes_are_known_without_making_the_rows(
+def test_sizes_are_known_without_building_the_sequences(
     owner: list[int], drawn: list[set[int]], how: str, cached: bool, few: int
 ) -> None:
     owner[0] = max(0, owner[0])
@@ -191,7 +191,7 @@ def test_sizes_are_known_without_making_the_rows(
     assert sequences.max_end == max(sequence.end for sequence in found)
 
 
-def test_rows_are_ordered_as_their_masks_are() -> None:
+def test_sequences_are_ordered_as_their_masks_are() -> None:
     masks = np.random.default_rng(0).random((50, 75)) < 0.5
     masks[0], masks[25:, :40] = True, masks[:25, :40]
     sequences = MaskedSequences(tokenized(owner=tuple(range(75))), masks, cached=False)
