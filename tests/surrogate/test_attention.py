@@ -266,7 +266,7 @@ def test_cached_scores_on_a_gpu_equal_those_of_plain_attention(kind: str) -> Non
 
 def _masked(reader: LocalScorer, mask: Masks) -> Any:
     """One plain call with a mask that hides the removed features from the tail."""
-    tokens, model = reader.tokenized, reader._surrogate.model
+    tokens, model = reader.tokenized, reader.surrogate.model
     ids = torch.tensor([*tokens.ids, *tokens.output_ids], device=model.device)
     visible = torch.ones(len(ids), len(ids), device=model.device).tril().bool()
     removed = torch.as_tensor((tokens.owner >= 0) & ~mask[tokens.owner], device=model.device)
@@ -293,7 +293,7 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
     def look(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:
         used.append(int(arguments[0][0].any(-1).sum()))
 
-    layer = reader._surrogate.model.model.layers[-1].self_attn.o_proj
+    layer = reader.surrogate.model.model.layers[-1].self_attn.o_proj
     handle = layer.register_forward_pre_hook(look)
     try:
         reader.score(z, kl=False, cached=cached, batch_tokens=batch_tokens)

@@ -110,7 +110,7 @@ def test_with_nothing_removed_cached_is_exact(name: str) -> None:
         read.update(zip(keys, result.logits.log_softmax(-1), strict=True))
 
     with torch.inference_mode():
-        reader._surrogate.engine.run(sequences, take)
+        reader.surrogate.engine.run(sequences, take)
     assert len(read) == 2 * len(reader.output_spans)
     for token in range(-len(reader.output_spans), 0):
         torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)

@@ -153,7 +153,7 @@ def naive(
     spaces: Sequence[RopeSpace] = (),
     ablation: Ablation = Ablation(),  # noqa: B008
 ) -> Arrays:
-    text = scorer._surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
+    text = scorer.surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
     return Naive(tiny, scorer, ablation, text).score(masks, spaces[0] if spaces else None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -135,8 +135,10 @@ class LocalSurrogate(Surrogate):
         Args:
             requests: What to score, by scorers that this surrogate prepared.
             progress: Called with the tokens done and the tokens in all.
-            batch_tokens: Tokens of a batch; chosen by the device where it is not given.
+            batch_tokens: The most tokens of a forward pass; chosen by the device if not given.
         """
+        if not requests:
+            return []
         start = time.perf_counter()
         collectors = [self._collector(request) for request in requests]
         sequences = JoinedSequences(
@@ -161,7 +163,12 @@ class LocalSurrogate(Surrogate):
     def _collector(self, request: ScoreRequest) -> ScoreCollector:
         """Check a request, and make ready to collect its scores."""
         check_first_unmasked(request.masks)
-        scorer = cast("LocalScorer", request.scorer)
+        scorer = request.scorer
+        if not isinstance(scorer, LocalScorer) or scorer.surrogate is not self:
+            raise InputError(
+                f"{self.name} scores only what it has prepared; this request has a scorer of another "
+                "surrogate. Call score_all() of the surrogate whose prepare() made it."
+            )
         masks, inverse = distinct(request.masks)
         sequences = scorer.sequences(masks, cached=request.cached, question=request.question)
         distances = [
@@ -201,6 +208,7 @@ class LocalScorer(Scorer):
     """One prompt and one output, ready to be scored under any masks.
 
     Attributes:
+        surrogate: The model that scores it.
         tokenized: The tokens of both.
     """
 
@@ -211,7 +219,7 @@ class LocalScorer(Scorer):
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
-        self._surrogate = surrogate
+        self.surrogate = surrogate
 
     def score(
         self,
@@ -226,7 +234,7 @@ class LocalScorer(Scorer):
     ) -> Scores:
         """As :meth:`Scorer.score`; ``batch_tokens`` are those of a forward pass, if not the default."""
         request = ScoreRequest(self, masks, kl, tuple(spaces), cached, question)
-        return self._surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
+        return self.surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that scoring each mask takes by itself."""
@@ -248,11 +256,11 @@ class LocalScorer(Scorer):
         """The sequences of distinct masks; refuses those that the model cannot score."""
         n_question = self.tokenized.n_question if question else 0
         sequences = MaskedSequences(self.tokenized, masks, cached=cached, n_question=n_question)
-        surrogate = self._surrogate
-        ContextWindow(surrogate.name, surrogate.window).check_placeholders(sequences.max_end + 1)
+        name = self.surrogate.name
+        ContextWindow(name, self.surrogate.window).check_placeholders(sequences.max_end + 1)
         if cached and not self.supports_cached:
             raise ModelError(
-                f"{surrogate.name} does not attend to all of a prompt this long in the same way, "
+                f"{name} does not attend to all of a prompt this long in the same way, "
                 "so the prompt cannot be scored with its KV cache. Use scoring='exact'."
             )
         return sequences
