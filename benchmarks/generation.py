@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ropelime.surrogate.engine import input_device
+from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import Message, Prompt
 from ropelime.typing import Floats

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ropelime.surrogate.allocator import give_back
-from ropelime.surrogate.engine import head_size
+from ropelime.surrogate.architecture import head_size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.tiles import has_tiles
 

@@ -11,8 +11,7 @@ import torch
 from ropelime.registry import unknown
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.sequences import Sequences
-from ropelime.surrogate.tokens import Layout
+from ropelime.surrogate.tokens import TokenizedPrompt
 
 _HEAD, _TAIL = 16, 16  # pinned tokens before and after the features
 
@@ -120,11 +119,16 @@ def random_scorer(
         [np.full(_HEAD, -1), np.repeat(np.arange(features), tokens), np.full(_TAIL, -1)]
     )
     ids = rng.integers(3, surrogate.vocabulary, len(owner) + outputs)
-    sequences = Sequences(
-        ids[: len(owner)], owner, ids[len(owner) :], Ablation(), np.array([0]), np.array([1])
+    tokenized = TokenizedPrompt(
+        ids[: len(owner)],
+        owner,
+        ids[len(owner) :],
+        Ablation(),
+        placeholder=np.array([0]),
+        beginning=np.array([1]),
+        output_spans=tuple((i, i + 1) for i in range(outputs)),
     )
-    spans = tuple((i, i + 1) for i in range(outputs))
-    return LocalScorer(surrogate, Layout(sequences, spans, has_question=False))
+    return LocalScorer(surrogate, tokenized)
 
 
 def _tokenizer() -> Any:

@@ -104,7 +104,7 @@ def load_local(options: argparse.Namespace, name: str | None = None) -> LocalSur
 def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = None) -> LocalSurrogate:
     """A model of a known shape on the device that was named, or on the best one."""
     from benchmarks.shapes import random_surrogate
-    from ropelime.surrogate import best_device, best_dtype, check_device
+    from ropelime.surrogate.loading import best_device, best_dtype, check_device
 
     device = options.device or best_device()
     check_device(device)

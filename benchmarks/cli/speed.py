@@ -69,7 +69,7 @@ def _measure(options: argparse.Namespace, surrogate: LocalSurrogate, results: An
 
 
 def _surrogate(options: argparse.Namespace) -> LocalSurrogate:
-    from ropelime.surrogate import best_device
+    from ropelime.surrogate.loading import best_device
 
     if not (options.shape or options.scaling):
         return shared.load_local(options)

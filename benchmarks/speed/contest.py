@@ -195,7 +195,7 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
         seed: Seed of the masks.
         whole: Whether to run one-at-a-time and leave-one-out masks as well.
     """
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     recipe = Recipe.of("nll", "rope-rwmd", "ridge")
     sparse = f"sparse-k:sqrt:M:kept:{count}"
     samplers = {SPARSE: sparse, ONE_AT_A_TIME: "one-at-a-time", CACHED: "leave-one-out"}

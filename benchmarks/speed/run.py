@@ -62,7 +62,7 @@ def run_contest(
         if unit in store.done:
             continue
         found = contest.contenders(contest.Task.of(name, example), surrogate, batch, other)
-        outputs = len(contest.prepare(surrogate, example).sequences.output_ids)
+        outputs = len(contest.prepare(surrogate, example).tokenized.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
         known = {"example": unit, "prompt": example.id, "task": name, "features": len(example.spans)}
         store.add(unit, [{**known, **row} for row in rows])
@@ -111,7 +111,7 @@ def run_shape(
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:
         return
-    outputs = len(scorer.sequences.output_ids)
+    outputs = len(scorer.tokenized.output_ids)
     rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
     store.add(unit, [{"example": unit, "features": features, **row} for row in rows])
 
@@ -153,10 +153,10 @@ def run_scaling(
             continue
         scorer = random_scorer(surrogate, features=n, tokens=FEATURE_TOKENS, seed=seed)
         found = contest.scaled(scorer, count, seed, whole=unit.endswith("features"))
-        outputs = len(scorer.sequences.output_ids)
+        outputs = len(scorer.tokenized.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds, warm_up=warm_up)
         warm_up = False
-        known = {"example": unit, "features": n, "masks": count, "length": len(scorer.sequences.ids)}
+        known = {"example": unit, "features": n, "masks": count, "length": len(scorer.tokenized.ids)}
         store.add(unit, [{**known, **row} for row in rows])
     if progress:
         progress(len(units), len(units))

@@ -21,7 +21,7 @@ from ropelime.progress import note, reporting
 from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
-from ropelime.surrogate.loading import cache_folder
+from ropelime.surrogate.embedded import cache_folder
 from ropelime.text.integrations import plain_messages, read_prompt
 from ropelime.text.prompt import Prompt
 

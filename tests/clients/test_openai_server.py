@@ -16,7 +16,7 @@ import ropelime
 from ropelime import ModelError, example
 from ropelime.batch.store import rows
 from ropelime.cli import main
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.embedded import fetch_embedded
 from servers import Proxy, busy, cut, cut_after, raw, slow, transformers_serve
 
 for _module in ("openai", "fastapi", "uvicorn"):
@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {"sampler": "leave-one-out", "features": "document", "pr
 
 @pytest.fixture(scope="module")
 def model() -> str:
-    return str(models.fetch_embedded())
+    return str(fetch_embedded())
 
 
 @pytest.fixture(scope="module")

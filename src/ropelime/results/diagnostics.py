@@ -106,7 +106,7 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if fitted.effective_samples < min(_FEW, 0.3 * rows):
         found.append(
-            f"Under the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a "
-            "few masks decide the fit. Try kernel='uniform'."
+            f"With the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a"
+            " few masks decide the fit. Try kernel='uniform'."
         )
     return found

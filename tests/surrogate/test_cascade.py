@@ -1,4 +1,4 @@
-"""Groups of rows that look back at nearly the same tokens."""
+"""Groups of sequences that attend to nearly the same cached tokens."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropelime.surrogate import sharing
-from ropelime.surrogate.sharing import Group, Groups
+from ropelime.surrogate import cascade
+from ropelime.surrogate.cascade import Cascade, CascadeGroup
 from ropelime.typing import Masks
 
 
-def grouped(sees: Masks, own: int = 1) -> tuple[tuple[Group, ...], int]:
-    """The groups of rows in this order, and how many keys are gathered."""
-    groups, gathered = Groups(), 0
-    for number, one in enumerate(sees):
+def grouped(seen: Masks, own: int = 1) -> tuple[tuple[CascadeGroup, ...], int]:
+    """The groups of sequences in this order, and how many keys are gathered."""
+    groups, gathered = Cascade(), 0
+    for number, one in enumerate(seen):
         group, more = groups.offer(number, one, own)
         groups.take(group)
         gathered += more
@@ -25,8 +25,8 @@ def grouped(sees: Masks, own: int = 1) -> tuple[tuple[Group, ...], int]:
 @pytest.mark.parametrize("n", [400, 2000])
 def test_leave_one_out_gathers_twice_the_root_of_as_many_prompts(n: int) -> None:
     tokens = 16
-    sees = np.repeat(~np.eye(n, dtype=bool), tokens, axis=1)
-    found, gathered = grouped(sees)
+    seen = np.repeat(~np.eye(n, dtype=bool), tokens, axis=1)
+    found, gathered = grouped(seen)
     assert gathered == pytest.approx(2 * n**0.5 * n * tokens, rel=0.05)
     assert sum(group.count for group in found) >= n - 1
     assert {group.count for group in found[:-1]} <= {
@@ -43,16 +43,16 @@ def test_sparse_masks_and_short_prompts_are_left_alone() -> None:
     assert grouped(short)[0] == ()
 
 
-def test_another_path_begins_another_group() -> None:
-    sees = np.ones(5000, dtype=bool)
-    groups = Groups()
+def test_another_prefix_begins_another_group() -> None:
+    seen = np.ones(5000, dtype=bool)
+    groups = Cascade()
     for number in range(4):
-        group, _ = groups.offer(number, sees, 3)
+        group, _ = groups.offer(number, seen, 3)
         groups.take(group)
         if number == 1:
             groups.close()
     assert [(group.first, group.count) for group in groups.found()] == [(0, 2), (2, 2)]
-    group, more = groups.offer(4, sees[:-1], 3)
+    group, more = groups.offer(4, seen[:-1], 3)
     assert (group.first, group.count, more) == (4, 1, 5002)
 
 
@@ -60,18 +60,18 @@ def test_another_path_begins_another_group() -> None:
     seed=st.integers(0, 1000),
     kept=st.floats(0.0, 1.0),
     blocks=st.integers(1, 30),
-    rows=st.integers(1, 20),
+    count=st.integers(1, 20),
 )
 def test_a_group_has_in_common_what_all_of_it_sees(
-    seed: int, kept: float, blocks: int, rows: int
+    seed: int, kept: float, blocks: int, count: int
 ) -> None:
-    sees = np.repeat(np.random.default_rng(seed).random((rows, blocks)) < kept, 7, axis=1)
+    seen = np.repeat(np.random.default_rng(seed).random((count, blocks)) < kept, 7, axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "_LEAST", 1)
-        found, gathered = grouped(sees)
-    expected = int(sees.sum()) + rows
+        patch.setattr(cascade, "_LEAST", 1)
+        found, gathered = grouped(seen)
+    expected = int(seen.sum()) + count
     for group in found:
-        mine = sees[group.first : group.first + group.count]
+        mine = seen[group.first : group.first + group.count]
         assert group.common.tolist() == mine.all(0).tolist()
         assert group.longest == mine.sum(1).max() + 1
         assert 2 * group.shared > group.longest

