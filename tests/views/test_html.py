@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
 from ropelime.results.trust import Trust
+from ropelime.text.display import visible
 from ropelime.views.html import payload, report, static
-from ropelime.views.text import visible
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 TWO = "Yes it is. Now it was."  # two sentences of eleven characters, a token each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ropelime.results.explanation import Explanation
-from ropelime.views.text import plain
+from ropelime.text.display import plain
 
 _SHOWN = 60  # characters of a feature
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ropelime.results.explanation import Explanation
+from ropelime.text.display import visible
 from ropelime.views.findings import findings
-from ropelime.views.text import visible
 from ropelime.views.uncertainty import places, uncertainty
 
 _DIGITS = 6  # significant ones of a figure in the data: more than a page can show

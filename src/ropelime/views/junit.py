@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ropelime.results.assertions import Verdict
-from ropelime.views.text import visible
+from ropelime.text.display import visible
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.results.explanation import Explanation
-from ropelime.views.text import visible
+from ropelime.text.display import visible
 from ropelime.views.uncertainty import uncertainty
 
 # Okabe and Ito's blue and vermilion: apart for every common colour blindness.

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.explanation import Explanation
+from ropelime.text.display import plain
 from ropelime.views.findings import findings, surrogates
-from ropelime.views.text import plain
 from ropelime.views.uncertainty import places, uncertainty
 
 # Blue supports and orange opposes: these two stay apart for every common kind of colour blindness.
