@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, prepare, server
+from ropelime.clients.openai import Answer, Call, OnText, complete, prepare, request, server
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import explain, read_prompt
@@ -89,14 +89,16 @@ class AnsweringModel:
 
     def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> Said:
         """Ask, once, and keep the answer."""
-        answer = complete(
-            call,
-            key=key_of(self.api_key),
-            timeout=self.timeout,
-            retries=self.retries,
-            stream=stream,
-            on_text=on_text,
-        )
+        return self._kept(call, complete(call, **self._how(), stream=stream, on_text=on_text))
+
+    async def known_or_answer(self, call: Call) -> Said:
+        """The same in an event loop, where several can be asked at once."""
+        return self.known(call) or self._kept(call, await request(call, **self._how()))
+
+    def _how(self) -> dict[str, Any]:
+        return {"key": key_of(self.api_key), "timeout": self.timeout, "retries": self.retries}
+
+    def _kept(self, call: Call, answer: Answer) -> Said:
         if self.cache:
             _keep(Cache(_folder()), call, answer)
         return self._said(call, answer, cached=False)

@@ -472,15 +472,6 @@ def test_what_was_answered_before_a_server_went_is_kept(
     assert all(row["error"] is None for row in by_id(target).values())
 
 
-def test_nobody_waits_for_a_question_when_the_program_ends() -> None:
-    code = "from ropelime.batch.threads import Threads; import time\n"
-    code += "threads = Threads(2)\n"
-    code += "asked = [threads.submit(lambda: time.sleep(600)) for _ in range(4)]\n"
-    code += "assert threads.submit(lambda: 1) and not asked[0].done()\n"
-    code += "threads.close(); assert asked[3].cancelled()"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
 # The command.
 
 

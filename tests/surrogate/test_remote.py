@@ -355,15 +355,15 @@ def test_faults_that_pass_are_survived(
     ("fault", "message"),
     [
         (busy(429), r"/v1 answered 429 \(3 tries\): Come back later. Too many requests"),
-        (busy(502), r"/v1 answered 502 \(3 tries\): Come back later. Ask again later."),
+        (busy(502), r"/v1 answered 502 \(3 tries\): Come back later. Try again later."),
         (cut, r"/v1 cannot be reached \(3 tries\): .*Check the surrogate's address"),
         (cut_after('{"id": "c", "cho'), r"/v1 cannot be reached \(3 tries\)"),
-        (slow(2.0), r"gave no sign within 1 s \(3 tries\). Allow more \(timeout=... of ServerS"),
-        (raw(200, '{"choices": [{'), "something that is no Completions answer"),
-        (raw(200, "<html>Hello</html>", "text/html"), "something that is no Completions answer"),
-        (raw(200, '{"choices": []}'), r"no Completions answer \(it has no choices\)"),
+        (slow(2.0), r"sent nothing within 1 s \(3 tries\). Raise the timeout \(timeout=... of ServerS"),
+        (raw(200, '{"choices": [{'), "something other than a Completions answer"),
+        (raw(200, "<html>Hello</html>", "text/html"), "something other than a Completions answer"),
+        (raw(200, '{"choices": []}'), r"other than a Completions answer \(it has no choices\)"),
         (raw(200, '{"error": {"message": "Out of memory"}}'), r"\(Out of memory\)"),
-        (raw(200, "[1, 2]"), "something that is no Completions answer"),
+        (raw(200, "[1, 2]"), "something other than a Completions answer"),
         (
             raw(404, '{"error": {"message": "The model `m` does not exist.", "code": 404}}'),
             r"answered 404: The model `m` does not exist. Check the model's name \('m'\) and the surr",
@@ -380,7 +380,7 @@ def test_faults_that_pass_are_survived(
 def test_faults_that_stay_are_told(
     server: Proxy, make: Make, fault: Fault, message: str, when: str
 ) -> None:
-    surrogate = make(api_key=SECRET, timeout=1.0 if "no sign" in message else 20.0)
+    surrogate = make(api_key=SECRET, timeout=1.0 if "sent nothing" in message else 20.0)
     work: Callable[[], Any] = partial(surrogate.prepare, RAG, "document", ANSWER)
     if when == "later":
         work = partial(work().score, ALL, kl=False)
@@ -408,8 +408,8 @@ def _without(given: list[Any]) -> None:
     ("change", "message"),
     [
         (_without, "without the log-probabilities of the prompt .*llama.cpp"),
-        (lambda given: given[1:], r"was sent \d+ tokens and read \d+: it cuts prompts or adds"),
-        (lambda given: [None, *given], r"was sent \d+ tokens and read \d+: it cuts prompts or adds"),
+        (lambda given: given[1:], r"was sent \d+ tokens and scored \d+: it truncates prompts"),
+        (lambda given: [None, *given], r"was sent \d+ tokens and scored \d+: it truncates prompts"),
         (lambda given: [None, {"1": {"logprob": -1.0}}, *given[2:]], "of other tokens than those that"),
         (lambda given: [None, None, *given[2:]], "of other tokens than those that were sent"),
         (lambda given: _all(given, logprob="-1"), "of other tokens than those that were sent"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from ropelime import together
 from ropelime.ask import AnsweringModel, Said
 from ropelime.batch.lines import FORMS, OPTIONS, Line
-from ropelime.batch.threads import Threads
+from ropelime.clients.pool import Pool
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import read_prompt
 from ropelime.files import Row, dump
@@ -118,7 +119,7 @@ class Worker:
         """
         self._settings, self._models = settings, models
         self._choices = Choices(**settings.choices)
-        self._asking = Threads(settings.concurrency) if settings.closed else None
+        self._asking = Pool(settings.concurrency) if settings.closed else None
         self._unanswered = 0  # questions in a row
 
     def close(self) -> None:
@@ -174,7 +175,7 @@ class Worker:
         for model in self._models:
             model.prepare(asked, choices.features, ".", ablation=Ablation.of(choices.ablation))
         call = closed.call(asked, line.data.get("messages"))
-        return self._asking.submit(lambda: closed.known(call) or closed.answer(call))
+        return self._asking.submit(partial(closed.known_or_answer, call))
 
     def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, Said | None]], str]:
         """The items with their answers, up to where the server was gone for good; and why it is."""

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ropelime.clients.completions import Reader, Reading
+from ropelime.clients.completions import CompletionsClient as Reader
+from ropelime.clients.completions import TokenLogprobs as Reading
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
@@ -140,7 +141,7 @@ class ServerSurrogate:
         scorer = ServerScorer(self._reader, layout, self._window)
         ids, reading = scorer.probe()
         self._check_tokens(ids[1:], reading)
-        self._by = reading.by
+        self._by = reading.served_by
         return scorer
 
     def _check_tokens(self, ids: Iterable[int], reading: Reading) -> None:
@@ -214,7 +215,7 @@ class ServerScorer:
     def _read(self, rows: Sequence[tuple[int, ...]], progress: Progress | None) -> Reading | None:
         """Read rows and keep what is said of the output; gives the reading of the last that came."""
         reading, done, total = None, 0, sum(map(len, rows))
-        with closing(self._reader.read(rows)) as came:
+        with closing(self._reader.score(rows)) as came:
             for item in came:
                 if item is not None:
                     number, reading = item
