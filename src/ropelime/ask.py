@@ -78,7 +78,7 @@ class AnsweringModel:
 
     def call(self, asked: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""
-        sent = adapters.messages(messages) or [{"role": "user", "content": asked.text}]
+        sent = adapters.as_messages(messages) or [{"role": "user", "content": asked.text}]
         key = key_of(self.api_key)
         return prepare(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
 

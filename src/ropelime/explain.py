@@ -220,4 +220,4 @@ def read_prompt(
         return prompts.from_text(prompt)
     if context is not None:
         return prompts.from_context(adapters.chunks(context), question)
-    return prompts.from_messages(adapters.messages(messages))
+    return prompts.from_messages(adapters.as_messages(messages))
