@@ -21,10 +21,10 @@ ORDER = [
     ["_version", "errors"],
     ["registry", "budget", "progress", "example"],
     ["files"],
-    ["text.prompt"],
+    ["text.prompt", "text.display"],
     ["text.segmentation", "text.integrations"],
     ["text.features"],
-    ["method.rope"],
+    ["method.rope", "method.statistics"],
     ["method.scores"],
     ["method.samplers", "method.interactions"],
     ["method.kernels", "method.targets", "method.regression"],
@@ -39,7 +39,7 @@ BEFORE = {name: {m for row in ORDER[:i] for m in row} for i, row in enumerate(OR
 METHOD = {name for row in ORDER for name in row}
 MAY_IMPORT = {
     **BEFORE,
-    "clients": {"clients", "errors", "text.prompt"},
+    "clients": {"clients", "errors", "text.prompt", "text.display"},
     "surrogate": {
         *("surrogate", "clients", "errors", "registry", "text.prompt", "text.features"),
         *("method.scores", "method.rope"),
@@ -48,8 +48,11 @@ MAY_IMPORT = {
     "together": METHOD | {"study", "surrogate"},
     "explain": METHOD | {"study", "surrogate", "together"},
     "ask": METHOD | {"clients", "explain", "study", "surrogate"},
-    "batch": METHOD | {"ask", "batch", "explain", "study", "surrogate", "together"},
-    "views": {"views", "errors", "results.explanation", "results.assertions"},
+    "batch": METHOD | {"ask", "batch", "clients", "explain", "study", "surrogate", "together"},
+    "views": {
+        *("views", "errors", "text.display", "method.targets"),
+        *("results.explanation", "results.assertions"),
+    },
     "web": METHOD | {"web", "surrogate", "study", "explain", "views"},
 }
 # The result hands itself to these when asked to, inside a method; nothing before it knows them.
