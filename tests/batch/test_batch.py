@@ -151,9 +151,9 @@ def test_a_short_row_holds_what_most_people_need(tiny: Make, source: Path, targe
 
 GOOD = {"id": "good", "prompt": "a b c d", "output": "yes"}
 BAD: list[tuple[Any, str]] = [
-    ('{"id": "a", "prompt": ', "This is no JSON"),
+    ('{"id": "a", "prompt": ', "This is not JSON"),
     (b'{"id": "\xff"}', "not UTF-8"),
-    ("[" * 100_000, "This is no JSON"),
+    ("[" * 100_000, "This is not JSON"),
     ("[1, 2]", "A JSON object is needed, not list"),
     ({"prompt": "a b", "output": "c", "promt": 1}, "Unknown key 'promt'. Did you mean 'prompt'"),
     ({"prompt": "a b", "output": ""}, "output is empty"),
@@ -311,13 +311,13 @@ def test_places_that_cannot_be(source: Path, target: Path, tmp_path: Path) -> No
         go(other, target)
     with pytest.raises(InputError, match="is the input itself"):
         go(source, source)
-    with pytest.raises(InputError, match=r"is no output of a batch of ropelime\. Name another"):
+    with pytest.raises(InputError, match=r"is not a ropelime batch output\. Name another"):
         go(source, put(tmp_path / "foreign", "text"))
     assert (tmp_path / "foreign").read_text() == "text\n"
     for place, why in (
-        ("none/out", "No such file"),
-        (".", "Is a directory"),
-        ("/dev/null", "no plain"),
+        ("none/out", "There is no folder"),
+        (".", "is a folder"),
+        ("/dev/null", "not a regular file"),
     ):
         with pytest.raises(InputError, match=why):
             go(source, tmp_path / place)
@@ -376,7 +376,7 @@ def test_a_full_disk_is_told_and_a_restart_goes_on(source: Path, target: Path) -
     with start(source, target, 0.0, preexec_fn=limit) as process:
         _, err = process.communicate()
     assert process.returncode == 1
-    assert "File too large. What was written before is whole" in err
+    assert "File too large. Earlier rows are complete" in err
     size = target.stat().st_size
     assert target.read_bytes().endswith(b"\n"), "half a row was taken back"
     assert go(source, target, together=4).before > 4

@@ -279,7 +279,7 @@ def test_some_fail(run: Any, tmp_path: Path, capsys: Capture) -> None:
 def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, capsys: Capture) -> None:
     good = {**CONTEXT, "expect": [FIRST]}
     bad: list[tuple[Any, str]] = [
-        ("{", "This is no JSON"),
+        ("{", "This is not JSON"),
         ("[1]", "A JSON object is needed, not list"),
         ({**CONTEXT}, '"expect" must be a list'),
         ({**CONTEXT, "expect": []}, '"expect" must be a list'),
