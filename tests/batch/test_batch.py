@@ -168,7 +168,7 @@ BAD: list[tuple[Any, str]] = [
     ({"id": ["a"], "prompt": "a b", "output": "c"}, "id must be a text or a whole number"),
     ({"id": True, "prompt": "a b", "output": "c"}, "id must be"),
     ({"id": "line 1", "prompt": "a b", "output": "c"}, "reserved for the line of that number"),
-    ({"id": "good", "prompt": "a b", "output": "c"}, "A line before it has the id 'good' too"),
+    ({"id": "good", "prompt": "a b", "output": "c"}, "An earlier line has the id 'good' too"),
     ({"prompt": "a b", "question": "b?", "output": "c"}, "question goes with context"),
     ({"messages": {"role": "user"}, "output": "c"}, "messages"),
 ]
