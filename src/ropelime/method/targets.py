@@ -19,6 +19,7 @@ class Target(Protocol):
     needs_kl: ClassVar[bool]
     support: ClassVar[int]
     unit: ClassVar[str]
+    per_token: ClassVar[bool]  # whether values() is a mean over the output tokens; else it is their sum
 
     @property
     def reads_question(self) -> bool:
@@ -43,6 +44,7 @@ class KL:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1  # keeping a supporting feature lowers the value
     unit: ClassVar[str] = "nats per output token"
+    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Mean over tokens."""
@@ -62,6 +64,7 @@ class SqrtKL:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "square root of nats per output token"
+    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Root of the mean over tokens."""
@@ -89,6 +92,7 @@ class Shift:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
+    per_token: ClassVar[bool] = True
 
     floor: float = 0.2
 
@@ -118,6 +122,7 @@ class Evidence:
     needs_kl: ClassVar[bool] = True
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "mean shifts per output token"
+    per_token: ClassVar[bool] = True
 
     question: float = 1.0
     floor: float = 0.2
@@ -159,6 +164,7 @@ class NLL:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Sum over tokens."""
@@ -178,6 +184,7 @@ class Logit:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Log-odds of the product of the token probabilities."""
@@ -199,6 +206,7 @@ class Contrast:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = -1
     unit: ClassVar[str] = "nats for this answer over the other"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Sum over the tokens of either."""
