@@ -69,6 +69,7 @@ class LogitPerToken:
     reads_question: ClassVar[bool] = False
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds per output token"
+    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Log-odds of the output over its length."""
