@@ -208,7 +208,7 @@ def _check_shapes(e: Explanation) -> None:
     """Refuse arrays that do not fit together."""
     scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
     rows, question = len(scores.masks), scores.question
-    asked = 0 if question is None else question.logprob.shape[1]
+    question_tokens = 0 if question is None else question.logprob.shape[1]
     expected: list[tuple[str, Any, tuple[int, ...]]] = [
         ("normalized_weights", e.normalized_weights, (n,)),
         ("weights", e.weights, (n,)),
@@ -219,8 +219,8 @@ def _check_shapes(e: Explanation) -> None:
         ("kl", scores.kl, (rows, tokens)),
         ("tokens", scores.tokens, (rows,)),
         ("exact", scores.exact, (rows,)),
-        ("question logprob", question and question.logprob, (rows, asked)),
-        ("question kl", question and question.kl, (rows, asked)),
+        ("question logprob", question and question.logprob, (rows, question_tokens)),
+        ("question kl", question and question.kl, (rows, question_tokens)),
         *(("distances", values, (rows,)) for values in scores.distances.values()),
         *(("members", member.weights, (n,)) for member in e.members),
     ]
