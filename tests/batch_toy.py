@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.batch import local
-from ropelime.batch.run import Summary, run
+from ropelime.batch.run import BatchSummary, run
 from ropelime.batch.store import rows
 from ropelime.batch.work import Settings
 from ropelime.options import Options
@@ -56,7 +56,7 @@ def write_lines(path: Path, count: int, start: int = 0) -> Path:
     return path
 
 
-def go(source: Path, target: Path, *, pause: float = 0.0, **options: Any) -> Summary:
+def go(source: Path, target: Path, *, pause: float = 0.0, **options: Any) -> BatchSummary:
     """Run a batch by the toy surrogate."""
     chosen = {name: options.pop(name) for name in ("options", "full") if name in options}
     settings = ToySettings(**{"options": OPTIONS, **chosen}, pause=pause)

@@ -203,8 +203,8 @@ def test_the_record_is_saved_and_comes_back(ask: Ask, tmp_path: Path) -> None:
         ({"sampling": {"x": object()}}, "must be plain JSON"),
         ({"base_url": "localhost:8000"}, "base_url must be an address"),
         ({"base_url": "http://[::1"}, "base_url must be an address"),
-        ({"base_url": "http://me:hunter2@host/v1"}, "a name, a password"),
-        ({"api_key": SECRET, "sampling": {"user": SECRET}}, "key itself stands in what is asked"),
+        ({"base_url": "http://me:hunter2@host/v1"}, "a user name, a password"),
+        ({"api_key": SECRET, "sampling": {"user": SECRET}}, "holds the key itself"),
     ],
 )
 def test_what_is_refused(server: Proxy, ask: Ask, options: dict[str, Any], message: str) -> None:
@@ -376,19 +376,24 @@ GONE = [chunk({"content": "Kessel "}), chunk({"content": "lies"})]
     ("fault", "options", "message", "requests"),
     [
         (busy(429), {}, r"answered 429 \(3 tries\): Come back later. Too many requests", 3),
-        (busy(500), {"retries": 1}, r"answered 500 \(2 tries\): Come back later. Ask again", 2),
+        (busy(500), {"retries": 1}, r"answered 500 \(2 tries\): Come back later. Try again", 2),
         (busy(503), {"retries": 0}, r"answered 503: Come back later", 1),
-        (slow(1.0), {"retries": 0, "timeout": 0.2}, r"no sign within 0.2 s. Allow more", 1),
+        (slow(1.0), {"retries": 0, "timeout": 0.2}, r"nothing within 0.2 s. Raise the timeout", 1),
         (cut, {"retries": 0}, r"cannot be reached: Server disconnected.*Check base_url", 1),
-        (cut_after(*GONE), {"stream": True}, r"broke off after 11 characters.*ask again", 1),
+        (cut_after(*GONE), {"stream": True}, r"broke off after 11 characters.*try again", 1),
         (cut_after(*GONE, length=None), {"stream": True}, r"broke off after 11 .*stream ended", 1),
         (cut_after('{"id": '), {"retries": 0}, r"cannot be reached", 1),
-        (raw(200, '{"choices": ['), {}, r"no Chat Completions answer \(Expecting value", 1),
-        (raw(200, '{"hello": 1}'), {}, r"no Chat Completions answer \(it has no choices", 1),
+        (raw(200, '{"choices": ['), {}, r"other than a Chat Completions answer \(Expecting value", 1),
+        (raw(200, '{"hello": 1}'), {}, r"other than a Chat Completions answer \(it has no choices", 1),
         (raw(200, '{"error": {"message": "No credit."}}'), {}, r"answer \(No credit\)", 1),
-        (raw(200, "<html>", "text/html"), {}, r"no Chat Completions answer.*/v1", 1),
+        (raw(200, "<html>", "text/html"), {}, r"other than a Chat Completions answer.*/v1", 1),
         (raw(200, "<html>", "text/html"), {"stream": True}, r"no stream came.*--no-stream", 1),
-        (raw(200, 'data: {"ch\n\n', "text/event-stream"), {"stream": True}, r"no Chat Comp", 1),
+        (
+            raw(200, 'data: {"ch\n\n', "text/event-stream"),
+            {"stream": True},
+            r"other than a Chat Comp",
+            1,
+        ),
         (raw(200, GONE[0] + 'data: {"ch\n\n', "text/event-stream"), {"stream": True}, "broke off", 1),
         (raw(400, '{"error": {"message": "Too hot\\u001b[2J"}}'), {}, r"400: Too hot \[2J. Change", 1),
         (raw(400, "plain words", "text/plain"), {}, r"answered 400: plain words", 1),
@@ -589,7 +594,7 @@ def test_a_key_that_cannot_be_sent_is_not_shown(
     for options in ({"api_key": key}, {}):
         if not options:
             monkeypatch.setenv("OPENAI_API_KEY", key.replace("\x00", "\n"))
-        with pytest.raises(InputError, match="give the key alone") as told:
+        with pytest.raises(InputError, match="pass the key alone") as told:
             ask(**options)
         assert "gsk" not in str(told.value)
     assert not server.seen

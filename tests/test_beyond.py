@@ -346,17 +346,17 @@ def test_the_views_say_what_was_found() -> None:
 
     pairs = toy(surrogate=lambda z: 4.0 * (z[:, 0] & z[:, 1]) - 5.0, interactions=True)
     assert findings(pairs) == [
-        "Only together: “red” and “green”; without one of them the other does 4.0 nats less."
+        "Only together: “red” and “green”; without one of them the other adds 4.0 nats less."
     ]
     either = toy(
         surrogate=lambda z: 4.0 * (z[:, 0] | z[:, 1]) - 5.0, interactions=True, sampler="hadamard"
     )
-    assert findings(either)[0].startswith("Either will do: “red” or “green”")
-    assert "were found to work only together" in findings(toy(interactions=True))[0]
+    assert findings(either)[0].startswith("Either suffices: “red” or “green”")
+    assert "No interaction was found between" in findings(toy(interactions=True))[0]
     assert findings(toy()) == []
     models = [FunctionSurrogate(additive(), name=name) for name in ("a", "b\x1b[2J")]
     (line,) = findings(toy(surrogate=models))
-    assert line.startswith("a puts “red” (43%) first; b")
+    assert line.startswith("a ranks “red” (43%) first; b")
     assert "\x1b" not in line
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(render(pairs))

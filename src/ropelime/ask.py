@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, server
+from ropelime.clients.openai import Answer, Call, OnText, complete, request, server
 from ropelime.clients.openai import prepare as prepare_call
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
@@ -22,7 +22,7 @@ from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.surrogate.embedded import cache_folder
-from ropelime.text.integrations import plain_messages, read_prompt
+from ropelime.text.integrations import as_messages, read_prompt
 from ropelime.text.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class AnsweringModel:
 
     def call(self, prompt: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""
-        sent = plain_messages(messages) or [{"role": "user", "content": prompt.text}]
+        sent = as_messages(messages) or [{"role": "user", "content": prompt.text}]
         key = key_of(self.api_key)
         return prepare_call(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
 
@@ -93,14 +93,16 @@ class AnsweringModel:
 
     def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> GivenAnswer:
         """Ask, once, and keep the answer."""
-        answer = complete(
-            call,
-            key=key_of(self.api_key),
-            timeout=self.timeout,
-            retries=self.retries,
-            stream=stream,
-            on_text=on_text,
-        )
+        return self._kept(call, complete(call, **self._how(), stream=stream, on_text=on_text))
+
+    async def known_or_answer(self, call: Call) -> GivenAnswer:
+        """The same in an event loop, where several can be asked at once."""
+        return self.known(call) or self._kept(call, await request(call, **self._how()))
+
+    def _how(self) -> dict[str, Any]:
+        return {"key": key_of(self.api_key), "timeout": self.timeout, "retries": self.retries}
+
+    def _kept(self, call: Call, answer: Answer) -> GivenAnswer:
         if self.cache:
             _keep(Cache(_folder()), call, answer)
         return self._given(call, answer, cached=False)

@@ -1,4 +1,4 @@
-"""Lines of JSON: one that somebody else wrote, and files of our own that survive being killed."""
+"""JSON lines: parsing those of users, and files of our own that survive a killed process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ropelime.registry import unknown
 
 Row = dict[str, Any]
 
-_AS_IT_IS = getattr(os, "O_BINARY", 0)  # or Windows writes other ends of lines than it was given
+_BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
 
 def parse(line: str | bytes, known: Collection[str]) -> Row:
-    """The object that a line holds, with no keys but the known ones.
+    """Parse a line that holds a JSON object with known keys.
 
     Args:
         line: The line, UTF-8 if it is bytes.
@@ -30,7 +30,7 @@ def parse(line: str | bytes, known: Collection[str]) -> Row:
     except UnicodeDecodeError as error:
         raise InputError(f"This is not UTF-8 text ({error.reason} at byte {error.start}).") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"This is no JSON ({error}).") from None
+        raise InputError(f"This is not JSON ({error}).") from None
     if not isinstance(data, dict):
         raise InputError(f"A JSON object is needed, not {type(data).__name__}.")
     for key in data:
@@ -40,18 +40,18 @@ def parse(line: str | bytes, known: Collection[str]) -> Row:
 
 
 def dump(row: Mapping[str, Any]) -> bytes:
-    """A row as a line."""
+    """Encode a row as a line."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a pair of surrogates, which JSON can say and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
         return json.dumps(row, allow_nan=False).encode() + b"\n"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of another when it is written, whole or not at all.
+    """Write a file that replaces another atomically when the context ends without an error.
 
-    It is private, and lies beside the other until then.
+    Until then it is a private file in the same folder.
 
     Raises:
         InputError: If it cannot be written.
@@ -72,12 +72,21 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-class Journal:
-    """A file that is only added to: one header line that says what it is, then rows.
+def check_place(path: Path) -> None:
+    """Refuse a path where no file can be written that can be read back."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder. Name a file to write into.")
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {path.parent} to write {path.name} into.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a regular file, so it cannot be resumed. Name another.")
 
-    What is appended together is written with one call and is on the disk when the call is over. Half a
-    line at the end, left by a process that was killed or by a full disk, is cut off when the file is
-    opened again.
+
+class Journal:
+    """An append-only file: a header line with the settings, then rows.
+
+    Rows that are appended together are written by one call and are on disk when it returns. A partial
+    line at the end, left by a killed process or a full disk, is cut off when the file is opened again.
     """
 
     def __init__(
@@ -87,19 +96,14 @@ class Journal:
 
         Args:
             path: The file.
-            header: What the rows depend on; its first key says what kind of file it is. A file with
-                another header is refused.
+            header: What the rows depend on; its first key is the kind of file. A file with another
+                header is refused.
             what: What the file is called in errors, such as "results file".
             aside: Keys of the header that may differ.
         """
+        check_place(path)
         self.path, self.what = path, what
         self._kind = next(iter(header))
-        if path.is_dir():
-            raise InputError(f"{path} is a folder. Name a file to write into.")
-        if not path.parent.is_dir():
-            raise InputError(f"There is no folder {path.parent} to write {path.name} into.")
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is no plain file, and cannot be gone on with. Name another.")
         start = b'{"%s"' % self._kind.encode()
         try:
             with path.open("rb") as file:
@@ -109,10 +113,10 @@ class Journal:
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}.") from None
         if first.endswith(b"\n"):
-            came = _header(path, first, self._kind, what)
-            asked = json.loads(dump(header))
-            keys = {*came, *asked} - {*aside}
-            if other := sorted(key for key in keys if came.get(key) != asked.get(key)):
+            existing = _header(path, first, self._kind, what)
+            expected = json.loads(dump(header))
+            keys = {*existing, *expected} - {*aside}
+            if other := sorted(key for key in keys if existing.get(key) != expected.get(key)):
                 raise InputError(
                     f"{path} was written with other settings ({', '.join(other)}). Results are not "
                     "mixed: name another file, or delete this one."
@@ -120,14 +124,14 @@ class Journal:
             return
         if first[: len(start)] != start[: len(first)]:
             raise _foreign(path, what)
-        self._write(dump(header), os.O_CREAT | os.O_TRUNC)  # new, or killed in its very first line
+        self._write(dump(header), os.O_CREAT | os.O_TRUNC)  # new, or killed within its first line
 
     def scan(self) -> Iterator[tuple[Row, int]]:
-        """The header and every whole row, each with the size of the file up to it."""
+        """The header and every complete row, each with the size of the file up to it."""
         return scan(self.path, self._kind, self.what)
 
     def cut(self, size: int) -> None:
-        """Leave away what is behind."""
+        """Truncate the file."""
         if size < self.path.stat().st_size:
             os.truncate(self.path, size)
 
@@ -136,14 +140,14 @@ class Journal:
         self.append_lines(b"".join(map(dump, rows)))
 
     def append_lines(self, lines: bytes) -> None:
-        """Write rows that are lines already."""
+        """Write rows that are encoded already."""
         if lines:
             self._write(lines, os.O_APPEND)
 
-    def _write(self, data: bytes, how: int) -> None:
+    def _write(self, data: bytes, flags: int) -> None:
         size = None
         try:
-            handle = os.open(self.path, os.O_WRONLY | _AS_IT_IS | how, 0o666)
+            handle = os.open(self.path, os.O_WRONLY | _BINARY | flags, 0o666)
             try:
                 size = os.lseek(handle, 0, os.SEEK_END)
                 left = memoryview(data)
@@ -154,19 +158,19 @@ class Journal:
                 os.close(handle)
         except OSError as error:
             if size is not None:
-                with suppress(OSError):  # if not even that is possible, the next start does it
+                with suppress(OSError):  # otherwise the next start truncates it
                     os.truncate(self.path, size)
             raise InputError(
-                f"{self.path} cannot be written: {error.strerror}. What was written before is whole; "
-                "once this is put right, the same command goes on."
+                f"{self.path} cannot be written: {error.strerror}. Earlier rows are complete; repair "
+                "the cause, and the same command continues."
             ) from None
 
 
 def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
     """The header of a journal and its rows, each with the size of the file up to it.
 
-    What a killed process or a full disk has left at the end is left out. A damaged line with rows
-    behind it is refused: nobody but the user can tell what became of it.
+    A partial line at the end is ignored. A damaged line with rows after it is refused: only the user
+    can tell what happened to it.
 
     Args:
         path: The file.
@@ -180,10 +184,10 @@ def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
                 row = _header(path, line, kind, what) if not size else _row(line)
                 number += 1
                 if row is None:
-                    if any(_row(behind) is not None for behind in file):
+                    if any(_row(later) is not None for later in file):
                         raise InputError(
-                            f"Line {number} of {path} is damaged, and there are rows behind it. Mend "
-                            "the line, or take it out; what it stood for is then done again."
+                            f"Line {number} of {path} is damaged, and rows follow it. Repair the line, "
+                            "or remove it; its work is then done again."
                         )
                     return
                 size += len(line)
@@ -195,7 +199,7 @@ def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
 
 
 def _row(line: bytes) -> Row | None:
-    """What a whole line holds; None for anything else."""
+    """The object of a complete line; None for anything else."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
@@ -211,4 +215,4 @@ def _header(path: Path, line: bytes, kind: str, what: str) -> Row:
 
 
 def _foreign(path: Path, what: str) -> InputError:
-    return InputError(f"{path} is no {what} of ropelime. Name another file.")
+    return InputError(f"{path} is not a ropelime {what}. Name another file.")

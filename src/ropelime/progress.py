@@ -1,4 +1,4 @@
-"""Progress for anything that takes more than a second."""
+"""Progress reports for anything that takes more than a second."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ _PATIENCE = 1.0  # seconds before a bar appears
 
 
 def note(line: str) -> None:
-    """Say one line on standard error, where it is in nobody's way."""
+    """Print a line to standard error."""
     print(line, file=sys.stderr)
 
 
 def lines(what: str, every: float = 30.0) -> Callback:
-    """A callback that notes how far something is and how long it will take, for logs."""
+    """A callback that prints progress and the remaining time now and then, for logs.
+
+    Args:
+        what: The name of the work.
+        every: Seconds between two lines.
+    """
     start = shown = 0.0
     first: int | None = None
 
     def report(done: int, total: int) -> None:
         nonlocal start, shown, first
         now = time.monotonic()
-        if first is None:  # what was done before is no measure of the pace
+        if first is None:  # work before the first call says nothing about the pace
             first, start, shown = done, now, now
         if now - shown < every or done <= first:
             return
@@ -42,12 +47,12 @@ def lines(what: str, every: float = 30.0) -> Callback:
 
 @contextmanager
 def reporting(option: Option, what: str) -> Iterator[Callback | None]:
-    """A callback that shows how far something is, or None where nobody wants to know.
+    """A callback that shows progress, or None where it is not wanted.
 
     Args:
         option: ``"auto"`` shows a bar on a terminal, True shows it anywhere, False never; a function
-            is called itself with (done, total).
-        what: What is being done.
+            is called with (done, total).
+        what: The name of the work.
     """
     if callable(option):
         yield option

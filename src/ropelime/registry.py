@@ -1,6 +1,6 @@
-"""One resolver for every stage that comes in several kinds.
+"""One resolver for every stage that has several strategies.
 
-A strategy is a frozen dataclass with a class attribute ``name``. Callers give it as an object, as a
+A strategy is a frozen dataclass with a class attribute ``name``. Callers pass it as an object, as a
 name (``"ridge"``), as a name with its parameters in order (``"sparse-k:2sqrt:16k"``), or as the
 dictionary that :func:`describe` writes into an explanation.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """The error for an unknown name, with the nearest known one."""
     names = sorted(known)
     near = difflib.get_close_matches(str(given).split(":")[0], names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -29,8 +29,8 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: t
     """Turn a name, a dictionary or an object into a strategy.
 
     Args:
-        kind: What is being resolved, for the error message ("sampler", "kernel", ...).
-        spec: The name, dictionary or object that the caller gave.
+        kind: The kind of strategy, for error messages ("sampler", "kernel", ...).
+        spec: The caller's name, dictionary or object.
         registry: The known strategies by name.
         base: The class that an object must inherit from.
     """
@@ -75,13 +75,13 @@ def _build(
     except TypeError as error:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         takes = ", ".join(f.name for f in fields) if fields else "no parameters"
-        words = [
+        wrong = [
             f"{f.name} is a number, not {given!r}"
             for f, given in zip(fields, arguments, strict=False)
             if isinstance(given, str) and isinstance(f.default, (int, float))
         ]
-        why = ", ".join(words) or error
-        raise InputError(f"Cannot read {kind} {spec!r}: {why}. It takes {takes}.") from None
+        why = ", ".join(wrong) or error
+        raise InputError(f"Cannot parse {kind} {spec!r}: {why}. It takes {takes}.") from None
 
 
 def _literal(text: str) -> Any:

@@ -129,14 +129,14 @@ def test_what_the_workers_refuse_is_told(cluster: Any, tmp_path: Path) -> None:
 
 
 def test_what_every_actor_has() -> None:
-    share = engine._share
-    assert share({"CPU": 8.0}, None, None) == engine.RankedFeature(1, 8, 0.0)
-    assert share({"CPU": 8.0}, 2, None) == engine.RankedFeature(2, 4, 0.0)
-    assert share({"CPU": 64.0, "GPU": 8.0}, None, None) == engine.RankedFeature(8, 1, 1.0)
-    assert share({"CPU": 64.0, "GPU": 8.0}, None, 0.5) == engine.RankedFeature(16, 1, 0.5)
-    assert share({"CPU": 64.0, "GPU": 8.0}, 4, 2.0) == engine.RankedFeature(4, 1, 2.0)
+    place = engine._placement
+    assert place({"CPU": 8.0}, None, None) == engine.Placement(1, 8, 0.0)
+    assert place({"CPU": 8.0}, 2, None) == engine.Placement(2, 4, 0.0)
+    assert place({"CPU": 64.0, "GPU": 8.0}, None, None) == engine.Placement(8, 1, 1.0)
+    assert place({"CPU": 64.0, "GPU": 8.0}, None, 0.5) == engine.Placement(16, 1, 0.5)
+    assert place({"CPU": 64.0, "GPU": 8.0}, 4, 2.0) == engine.Placement(4, 1, 2.0)
     with pytest.raises(InputError, match="need 12, and the cluster has 8"):
-        share({"CPU": 64.0, "GPU": 8.0}, 6, 2.0)
+        place({"CPU": 64.0, "GPU": 8.0}, 6, 2.0)
 
 
 @pytest.mark.ray
@@ -183,7 +183,7 @@ def test_an_address_where_no_cluster_is(
         threading.Thread(target=hang_up, daemon=True).start()
         for address, why in (
             (f"127.0.0.1:{silent.getsockname()[1]}", "Connection refused"),
-            (f"127.0.0.1:{other.getsockname()[1]}", "something else does"),
+            (f"127.0.0.1:{other.getsockname()[1]}", "another program does"),
             ("ray://127.0.0.1:1", "HOST:PORT"),
             ("nobody", "HOST:PORT"),
         ):

@@ -219,7 +219,7 @@ def test_the_command_can_be_given_again(place: Path) -> None:
         ("mmlu", ["--data", "hotpot.json"], "expected a CSV of question, four choices and a letter"),
         ("sweep", ["--results", "no/such/file"], "There is no folder no/such"),
         ("sweep", ["--results", "."], "is a folder"),
-        ("sweep", ["--results", "mmlu.csv"], "is no results file of ropelime"),
+        ("sweep", ["--results", "mmlu.csv"], "is not a ropelime results file"),
         ("sweep", ["--surrogate", "smollm3"], "Did you mean 'smollm2'"),
     ],
 )

@@ -111,11 +111,11 @@ def test_other_methods_are_refused(path: Path) -> None:
 )
 def test_a_foreign_file_is_refused_and_left_alone(path: Path, content: str) -> None:
     path.write_text(content)
-    with pytest.raises(InputError, match=r"is no results file of ropelime\. Name another"):
+    with pytest.raises(InputError, match=r"is not a ropelime results file\. Name another"):
         Store(path, SETTINGS, METHODS)
     assert path.read_text() == content
     if content.endswith("\n"):
-        with pytest.raises(InputError, match="is no results file"):
+        with pytest.raises(InputError, match="is not a ropelime results file"):
             read(path)
 
 

@@ -52,13 +52,13 @@ def test_an_answer_rests_on_what_carries_it() -> None:
     assert holds(e, "not_rests_on", {"document": 0})
 
 
-@pytest.mark.parametrize(("share", "carried"), [(0.38, True), (0.37, False)])
-def test_it_takes_one_and_a_half_times_the_fair_share(share: float, carried: bool) -> None:
-    e = documents(share, *[(1 - share) / 3] * 3)
+@pytest.mark.parametrize(("weight", "carried"), [(0.38, True), (0.37, False)])
+def test_it_takes_one_and_a_half_times_the_equal_weight(weight: float, carried: bool) -> None:
+    e = documents(weight, *[(1 - weight) / 3] * 3)
     found = verdict(e, "rests_on", {"document": 0})
     assert found.holds is carried
-    assert found.bar == pytest.approx(1.5 * 0.25)
-    assert found.share == pytest.approx(share)
+    assert found.threshold == pytest.approx(1.5 * 0.25)
+    assert found.weight == pytest.approx(weight)
     assert holds(e, "not_rests_on", {"document": 0}) is not carried, "one is the other's opposite"
     assert not holds(e, "rests_on", {"document": 0}, factor=1.6)
     assert holds(e, "rests_on", {"document": 0}, factor=1.4)
@@ -68,7 +68,7 @@ def test_a_part_that_holds_most_of_the_prompt_can_carry_it_too() -> None:
     """1.5 times four fifths is more than everything: half way to everything is enough."""
     e = toy("a b c d e", "yes", surrogate=additive([1.0, 1.0, 1.0, 1.0, 0.0]))
     found = verdict(e, "rests_on", {"text": "a b c d"})
-    assert found.bar == pytest.approx(0.9)
+    assert found.threshold == pytest.approx(0.9)
     assert found.holds
     e = toy("a b c d e", "yes", surrogate=additive([1.0, 1.0, 1.0, 1.0, 1.0]))
     assert not holds(e, "rests_on", {"text": "a b c d"})
@@ -76,7 +76,7 @@ def test_a_part_that_holds_most_of_the_prompt_can_carry_it_too() -> None:
 
 def test_what_opposes_the_answer_does_not_carry_it() -> None:
     e = documents(-3.0, 1.0, 0.0, 0.0)
-    assert verdict(e, "rests_on", {"document": 0}).share == pytest.approx(-0.75)
+    assert verdict(e, "rests_on", {"document": 0}).weight == pytest.approx(-0.75)
     assert not holds(e, "rests_on", {"document": 0})
 
 
@@ -88,7 +88,7 @@ def test_an_answer_that_nothing_moved_rests_on_nothing() -> None:
     assert holds(e, "not_rests_on", {"document": 0})
 
 
-def test_shares_of_ones_own() -> None:
+def test_limits_of_ones_own() -> None:
     e = documents(6.0, 4.0, 0.0, 0.0)
     assert holds(e, "rests_on", {"document": 0}, at_least=0.6 - 1e-9)
     assert not holds(e, "rests_on", {"document": 0}, at_least=0.61)
@@ -101,23 +101,23 @@ def test_a_part_is_all_of_its_features() -> None:
     surrogate = additive([0.5, 0.5, 0.0, 0.0])
     e = toy(None, "yes", context=context, features="sentence", surrogate=surrogate)
     found = verdict(e, "rests_on", {"document": 0})
-    assert found.share == pytest.approx(1.0)
-    assert found.bar == pytest.approx(0.75)
+    assert found.weight == pytest.approx(1.0)
+    assert found.threshold == pytest.approx(0.75)
 
 
 def test_messages_roles_sources_and_texts() -> None:
     e = toy(None, "yes", messages=CHAT, features="message", surrogate=additive([0.0, 1.0, 0.0, 1.0]))
     assert holds(e, "not_rests_on", {"message": 0})
     assert holds(e, "not_rests_on", {"role": "system"})
-    assert verdict(e, "rests_on", {"role": "user"}).share == pytest.approx(1.0)
+    assert verdict(e, "rests_on", {"role": "user"}).weight == pytest.approx(1.0)
     assert holds(e, "rests_on", {"role": "user"})
     e = documents(0.0, 2.0, 0.0, 0.0)
     assert holds(e, "rests_on", {"source": "docs/1.txt"})
     assert holds(e, "rests_on", {"source": "1.txt"}), "the file's name is enough"
-    with pytest.raises(InputError, match=r"No feature lies in source '\.txt'"):
+    with pytest.raises(InputError, match=r"No feature is in source '\.txt'"):
         holds(e, "rests_on", {"source": ".txt"})
     assert holds(e, "rests_on", {"text": "C1"})
-    assert verdict(e, "rests_on", {"text": "C"}, at_least=0.5).share == pytest.approx(1.0)
+    assert verdict(e, "rests_on", {"text": "C"}, at_least=0.5).weight == pytest.approx(1.0)
 
 
 def test_a_part_of_the_answer() -> None:
@@ -126,7 +126,7 @@ def test_a_part_of_the_answer() -> None:
             surrogate=additive(coef))  # fmt: skip
     assert holds(e, "rests_on", {"document": 0}, of="Yes it is.")
     assert not holds(e, "rests_on", {"document": 0}, of="Now it was.")
-    with pytest.raises(InputError, match="does not say 'Perhaps'"):
+    with pytest.raises(InputError, match="does not contain 'Perhaps'"):
         holds(e, "rests_on", {"document": 0}, of="Perhaps")
 
 
@@ -137,7 +137,7 @@ def test_in_words() -> None:
     )
     assert read({"rests_on": {"message": 0}}) == Assertion("rests_on", "message", 0)
     assert (
-        "carries 100% of it; more than 38% is"
+        "has 100% of all weight; the threshold is 38%"
         in verdict(documents(1.0, 0.0, 0.0, 0.0), "rests_on", {"document": 0}).why
     )
 
@@ -174,9 +174,9 @@ def test_assertions_that_cannot_be_read(data: Any, message: str) -> None:
         ({"document": -1}, "There is no document -1"),
         ({"message": 0}, "'message' needs messages"),
         ({"role": "user"}, "'role' needs messages"),
-        ({"text": "absent"}, "The prompt does not say 'absent'"),
-        ({"text": "C"}, "all there is to choose from"),
-        ({"source": "9.txt"}, "No feature lies in source '9.txt'"),
+        ({"text": "absent"}, "The prompt does not contain 'absent'"),
+        ({"text": "C"}, "All features are in text 'C'"),
+        ({"source": "9.txt"}, "No feature is in source '9.txt'"),
     ],
 )
 def test_parts_that_are_not_there(part: dict[str, Any], message: str) -> None:
@@ -273,13 +273,13 @@ def test_some_fail(run: Any, tmp_path: Path, capsys: Capture) -> None:
     held, failed = suite(tmp_path)
     assert (len(held), len(failed)) == (0, 1)
     assert failed.attrib["name"] == "line 1: rests on document 1"
-    assert "document 1 carries 0% of it" in failed[0].attrib["message"]
+    assert "document 1 has 0% of all weight" in failed[0].attrib["message"]
 
 
 def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, capsys: Capture) -> None:
     good = {**CONTEXT, "expect": [FIRST]}
     bad: list[tuple[Any, str]] = [
-        ("{", "This is no JSON"),
+        ("{", "This is not JSON"),
         ("[1]", "A JSON object is needed, not list"),
         ({**CONTEXT}, '"expect" must be a list'),
         ({**CONTEXT, "expect": []}, '"expect" must be a list'),

@@ -92,7 +92,7 @@ def test_explain_shows_and_writes(prompt: str, tmp_path: Path, capsys: Capture) 
     file = tmp_path / "why.json"
     assert explain(prompt, "--json", str(file), "--top", "2") == 0
     out, err = capsys.readouterr()
-    assert "the 2 largest shares" in out
+    assert "the 2 largest weights" in out
     assert f"Written to {file}" in out
     assert "\x1b" not in out, "no colour in a pipe"
     assert err == ""

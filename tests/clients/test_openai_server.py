@@ -103,7 +103,7 @@ def test_faults_on_the_way_to_it_are_survived(proxy: Proxy, model: str, fault: A
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (raw(200, '{"choices": [{'), "no Chat Completions answer"),
+        (raw(200, '{"choices": [{'), "other than a Chat Completions answer"),
         (cut_after('{"id": "c", "cho'), "cannot be reached"),
     ],
     ids=["malformed", "cut"],

@@ -34,7 +34,7 @@ def test_each_sentence_names_what_supports_it() -> None:
     c = cited([[0, 2], [3, 0], [0, 0], [0, 0]])
     assert str(c) == "Yes it is. [1] Now it was. [2]\n\n[1] w1\n[2] w0"
     assert features(c) == [1, 0]
-    assert c.sentences[0].shares == pytest.approx((1.0,))
+    assert c.sentences[0].weights == pytest.approx((1.0,))
 
 
 def test_a_source_has_one_number_however_often_it_is_named() -> None:
@@ -50,11 +50,11 @@ def test_opposing_features_are_not_sources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "named"), [(0.38, True), (0.37, False)]
+    ("weight", "named"), [(0.38, True), (0.37, False)]
 )  # of four features, one and a half times a quarter
-def test_a_share_must_be_clearly_above_uniform(share: float, named: bool) -> None:
-    rest = (1 - share) / 3
-    c = cited([[share, 0], [rest, 0], [rest, 0], [rest, 0]])
+def test_a_weight_must_be_clearly_above_uniform(weight: float, named: bool) -> None:
+    rest = (1 - weight) / 3
+    c = cited([[weight, 0], [rest, 0], [rest, 0], [rest, 0]])
     assert (numbers(c)[0] == (1,)) is named
 
 
@@ -63,7 +63,7 @@ def test_of_two_features_a_half_is_enough() -> None:
     assert numbers(cited([[2, 0], [1, 0]]))[0] == (1,)
 
 
-def test_small_shares_are_not_named_beside_a_large_one() -> None:
+def test_small_weights_are_not_named_beside_a_large_one() -> None:
     coef = np.zeros((10, 2))
     coef[:, 0] = [8, 2, 0, 0, 0, 0, 0, 0, 0, 0]
     assert numbers(cited(coef))[0] == (1, 2)

@@ -286,21 +286,21 @@ def test_equality_is_of_content() -> None:
 def test_truncated_json(file: Path, part: float) -> None:
     text = TOY.to_json().rstrip()
     file.write_text(text[: int(part * len(text))], encoding="utf-8")
-    with pytest.raises(InputError, match="no complete JSON"):
+    with pytest.raises(InputError, match="not complete JSON"):
         load(file)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "no ropelime explanation"),
-        ("null", "no ropelime explanation"),
-        ('{"format": "other"}', "no ropelime explanation"),
+        ("[]", "not a ropelime explanation"),
+        ("null", "not a ropelime explanation"),
+        ('{"format": "other"}', "not a ropelime explanation"),
         ('{"format": "ropelime.explanation"}', "version None of the format and this release reads 2"),
         ('{"format": "ropelime.explanation", "version": 3}', "version 3.*pip install -U ropelime"),
         ('{"format": "ropelime.explanation", "version": 2}', "is damaged: KeyError"),
-        ("[" * 200_000, "no complete JSON"),
-        ("", "no complete JSON"),
+        ("[" * 200_000, "not complete JSON"),
+        ("", "not complete JSON"),
     ],
 )
 def test_foreign_json(file: Path, text: str, message: str) -> None:
@@ -424,11 +424,11 @@ def test_where_chunks_come_from_is_saved_and_old_files_load(tmp_path: Path) -> N
         from_dict(data)
 
 
-def test_shares_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     data = json.loads(TOY.to_json())
     data["normalized_weights"] = data["weights"] = [float("nan")] * len(TOY.features)
     (tmp_path / "nan.json").write_text(json.dumps(data))
-    with pytest.raises(InputError, match="a share is no finite number"):
+    with pytest.raises(InputError, match="a weight is not a finite number"):
         load(tmp_path / "nan.json")
     with pytest.raises(InputError, match="cannot be read"):
         load("a\0b.json")

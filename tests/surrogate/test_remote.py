@@ -24,7 +24,7 @@ from ropelime.cli import main
 from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate, resolve_surrogate
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
-from ropelime.web.settings import Settings, labelled
+from ropelime.web.settings import ServerSettings, labelled
 from scoring import prepare
 from servers import Fault, Handler, Proxy, busy, cut, cut_after, raw, slow
 
@@ -360,15 +360,15 @@ def test_faults_that_pass_are_survived(
     ("fault", "message"),
     [
         (busy(429), r"/v1 answered 429 \(3 tries\): Come back later. Too many requests"),
-        (busy(502), r"/v1 answered 502 \(3 tries\): Come back later. Ask again later."),
+        (busy(502), r"/v1 answered 502 \(3 tries\): Come back later. Try again later."),
         (cut, r"/v1 cannot be reached \(3 tries\): .*Check the surrogate's address"),
         (cut_after('{"id": "c", "cho'), r"/v1 cannot be reached \(3 tries\)"),
-        (slow(2.0), r"gave no sign within 1 s \(3 tries\). Allow more \(timeout=... of ServerS"),
-        (raw(200, '{"choices": [{'), "something that is no Completions answer"),
-        (raw(200, "<html>Hello</html>", "text/html"), "something that is no Completions answer"),
-        (raw(200, '{"choices": []}'), r"no Completions answer \(it has no choices\)"),
+        (slow(2.0), r"sent nothing within 1 s \(3 tries\). Raise the timeout \(timeout=... of ServerS"),
+        (raw(200, '{"choices": [{'), "something other than a Completions answer"),
+        (raw(200, "<html>Hello</html>", "text/html"), "something other than a Completions answer"),
+        (raw(200, '{"choices": []}'), r"other than a Completions answer \(it has no choices\)"),
         (raw(200, '{"error": {"message": "Out of memory"}}'), r"\(Out of memory\)"),
-        (raw(200, "[1, 2]"), "something that is no Completions answer"),
+        (raw(200, "[1, 2]"), "something other than a Completions answer"),
         (
             raw(404, '{"error": {"message": "The model `m` does not exist.", "code": 404}}'),
             r"answered 404: The model `m` does not exist. Check the model's name \('m'\) and the surr",
@@ -413,8 +413,8 @@ def _without(given: list[Any]) -> None:
     ("change", "message"),
     [
         (_without, "without the log-probabilities of the prompt .*llama.cpp"),
-        (lambda given: given[1:], r"was sent \d+ tokens and read \d+: it cuts prompts or adds"),
-        (lambda given: [None, *given], r"was sent \d+ tokens and read \d+: it cuts prompts or adds"),
+        (lambda given: given[1:], r"was sent \d+ tokens and scored \d+: it truncates prompts"),
+        (lambda given: [None, *given], r"was sent \d+ tokens and scored \d+: it truncates prompts"),
         (lambda given: [None, {"1": {"logprob": -1.0}}, *given[2:]], "of other tokens than those that"),
         (lambda given: [None, None, *given[2:]], "of other tokens than those that were sent"),
         (lambda given: _all(given, logprob="-1"), "of other tokens than those that were sent"),
@@ -564,7 +564,7 @@ def test_on_the_page_it_has_a_name_and_no_address(server: Proxy, folder: str, tm
     from web_server import finished, live
 
     request = {name: EXPLAIN[name] for name in ("context", "question", "output", "features")}
-    settings = Settings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
+    settings = ServerSettings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
     assert list(settings.models) == ["m"]
     with live(settings) as (client, _):
         refused = finished(client, {**request, "preset": "evidence"})

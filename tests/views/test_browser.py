@@ -56,12 +56,12 @@ def settle(page: Page) -> None:
 
 
 def ranking(page: Page) -> list[tuple[str, str]]:
-    """Text and signed share of each row."""
+    """Text and signed percentage of each row."""
     rows = page.locator(".rl-row").all()
     return [
         (
             row.locator(".rl-row-words").inner_text(),
-            row.locator(".rl-row-sign").inner_text() + row.locator(".rl-row-share").inner_text(),
+            row.locator(".rl-row-sign").inner_text() + row.locator(".rl-row-percent").inner_text(),
         )
         for row in rows
     ]
@@ -69,11 +69,11 @@ def ranking(page: Page) -> list[tuple[str, str]]:
 
 def expected(e: Explanation) -> list[tuple[str, str]]:
     shown = []
-    for share in e.top():
-        value = 100 * share.normalized_weight
+    for feature in e.top():
+        value = 100 * feature.normalized_weight
         text = f"{value:.0f}%" if value >= 9.95 or value == 0 else f"{value:.1f}%"
-        sign = "" if abs(share.weight) < 1e-9 else "+" if share.weight > 0 else "−"
-        shown.append((share.text.strip(), sign + text.replace("0.0%", "<0.1%")))
+        sign = "" if abs(feature.weight) < 1e-9 else "+" if feature.weight > 0 else "−"
+        shown.append((feature.text.strip(), sign + text.replace("0.0%", "<0.1%")))
     return shown
 
 
@@ -164,9 +164,9 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
         while not feature.evaluate("(e) => e === document.activeElement"):
             page.keyboard.press("Tab")
     settle(page)
-    share = next(s for s in e.top() if s.index == 4)
+    feature = next(s for s in e.top() if s.index == 4)
     shown = page.inner_text(".rl-detail")
-    assert f"{share.normalized_weight:.0%}" in shown
+    assert f"{feature.normalized_weight:.0%}" in shown
     assert "opposes the answer · shared rank 2 of 5" in shown, "black has the same weight"
     assert "weight −0.5 nats · 90% interval −0.75 to −0.25" in shown
     assert "white" in shown

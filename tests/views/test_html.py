@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
+from ropelime.method.targets import TARGETS
 from ropelime.results.trust import Trust
+from ropelime.text.display import visible
 from ropelime.views.html import payload, report, static
-from ropelime.views.text import visible
 from toy import COEF, OUTPUT, PROMPT, additive, toy
 
 TWO = "Yes it is. Now it was."  # two sentences of eleven characters, a token each
@@ -253,3 +254,14 @@ def test_chunks_are_named_by_their_source_and_page() -> None:
     e = toy(None, context=chunks, features="document", surrogate=additive([1.0, 2.0]))
     labels = [block["label"] for block in payload(e)["prompt"]]
     assert labels[1:] == ["Chunk 1, Report <b>.pdf, page 4", "Chunk 2"]
+
+
+def test_the_target_declares_whether_a_part_is_a_mean_or_a_sum() -> None:
+    e = toy()
+    for name, target in TARGETS.items():
+        data = payload(replace(e, config={**e.config, "target": {"name": name}}))
+        assert data["mean"] is target.per_token
+    data = payload(replace(e, config={**e.config, "target": {"name": "my own"}}))
+    assert data["mean"] is False
+    means = {name for name, target in TARGETS.items() if target.per_token}
+    assert means == {"kl", "sqrt-kl", "shift", "evidence"}

@@ -25,7 +25,7 @@ def names(axis: Any) -> list[str]:
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_bars_are_the_weights_from_the_largest_share_on() -> None:
+def test_bars_are_the_weights_from_the_largest_on() -> None:
     e = toy(sampler="exhaustive")
     (axes,) = plots.ranked(e, top=3).axes
     assert bars(axes) == pytest.approx([1.5, 1.2, -0.5])

@@ -1,4 +1,4 @@
-"""The input: a JSON object on each line, read in groups, however large the file is."""
+"""The input: a JSON object on each line, read in groups so that the file may be of any size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ropelime.errors import InputError
 from ropelime.files import parse
 from ropelime.options import Options
 
-LONGEST = 16 << 20  # bytes of a line: no surrogate reads more, and none is ever held in memory
+LONGEST = 16 << 20  # bytes of a line: longer ones fit no surrogate and are never held in memory
 TOGETHER = 64  # lines of a group,
-_BYTES = 1 << 16  # unless they are longer than this: then a group is over sooner
+_BYTES = 1 << 16  # or fewer, if they have more bytes than this
 FORMS = ("prompt", "context", "question", "messages")
 OPTIONS = tuple(field.name for field in fields(Options))
 _KEYS = ("id", *FORMS, "output", *OPTIONS)
 _NUMBERED = re.compile(r"line [1-9]\d*")
-_SKIP, _TODO, _TWICE, _LONG = range(4)  # what is to be done about a line
+_SKIP, _TODO, _DUPLICATE, _TOO_LONG = range(4)  # states of a line
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Line:
     """One line of the input.
 
     Attributes:
-        id: Its name in the output: the ``id`` that it gives itself, or ``"line 7"``.
-        data: What it holds; nothing if it is refused.
+        id: Its name in the output: its own ``id``, or ``"line 7"``.
+        data: Its content; empty if it is refused.
         error: Why it is refused; empty if it is not.
     """
 
@@ -40,14 +40,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Lines that follow each other and are read together.
+class LineGroup:
+    """Consecutive lines that are explained together.
 
     Attributes:
-        start: Where the first one begins in the file, in bytes.
-        stop: Where the last one ends.
+        start: Offset of the first one in the file, in bytes.
+        stop: Offset of the end of the last one.
         first: The number of the first one, counted from 1.
-        states: For each of them what is to be done about it.
+        states: One byte per line: whether it is skipped, explained or refused.
     """
 
     start: int
@@ -57,71 +57,71 @@ class Group:
 
     @property
     def todo(self) -> int:
-        """How many rows it shall give."""
+        """How many rows it will produce."""
         return sum(state != _SKIP for state in self.states)
 
     def read(self, path: Path) -> list[Line]:
         """The lines that have no row yet."""
-        found = []
+        lines = []
         with path.open("rb") as file:
             file.seek(self.start)
             for number, state in enumerate(self.states, self.first):
-                if state == _LONG:
+                if state == _TOO_LONG:
                     size = self.stop - self.start
-                    why = f"The line has {size:,} bytes, and at most {LONGEST:,} are read."
-                    found.append(Line(f"line {number}", {}, why))
+                    why = f"The line has {size:,} bytes; at most {LONGEST - 1:,} are accepted."
+                    lines.append(Line(f"line {number}", {}, why))
                     break
                 raw = file.readline()
                 if state == _TODO:
-                    found.append(_line(number, raw))
-                elif state == _TWICE:
-                    why = f"A line before it has the id {_line(number, raw).id!r} too."
-                    found.append(Line(f"line {number}", {}, why))
-        return found
+                    lines.append(_line(number, raw))
+                elif state == _DUPLICATE:
+                    why = f"An earlier line has the id {_line(number, raw).id!r} too."
+                    lines.append(Line(f"line {number}", {}, why))
+        return lines
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What there is to do.
+class BatchPlan:
+    """The work of a batch.
 
     Attributes:
         path: The input.
-        groups: The groups that hold a line without a row.
+        groups: The groups with at least one line that has no row.
         total: Lines of the input, without blank ones.
         done: Lines that have a row.
     """
 
     path: Path
-    groups: tuple[Group, ...]
+    groups: tuple[LineGroup, ...]
     total: int
     done: int
 
 
 def digest(name: str | int) -> int:
-    """Eight bytes that stand for an id: all the ids of a large file fit into memory like this."""
+    """A hash of an id in eight bytes, so that all ids of a large file fit into memory."""
     text = json.dumps(name).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 def fingerprint(path: Path) -> str:
-    """What tells this input from another one, however it grows: its first line."""
+    """A hash of the first line, which identifies an input that may grow."""
     with _opened(path) as file:
         for _, raw in _raw_lines(file):
             if raw is None or raw.strip():
-                first = (raw or b"").rstrip(b"\r\n")  # its end comes with the second one
+                first = (raw or b"").rstrip(b"\r\n")  # a last line may have no end yet
                 return hashlib.blake2b(first, digest_size=8).hexdigest()
     raise InputError(f"{path} has no lines: there is nothing to explain.")
 
 
-def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> Plan:
-    """Read the input once, and find out which of its lines have no row yet.
+def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> BatchPlan:
+    """Scan the input for lines that have no row yet.
 
     Args:
         path: The input.
         done: Digests of the ids that have a row.
         together: The most lines of a group.
     """
-    groups: list[Group] = []
+    groups: list[LineGroup] = []
     seen: set[int] = set()
     states = bytearray()
     start = stop = skipped = total = 0
@@ -130,7 +130,7 @@ def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> Plan:
     def close(following: int) -> None:
         nonlocal start, first
         if any(states):
-            groups.append(Group(start, stop, first, bytes(states)))
+            groups.append(LineGroup(start, stop, first, bytes(states)))
         states.clear()
         start, first = stop, following
 
@@ -147,24 +147,24 @@ def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> Plan:
             if raw is None or len(states) >= together or end - start >= _BYTES:
                 close(number + 1)
         close(0)
-    return Plan(path, tuple(groups), total, skipped)
+    return BatchPlan(path, tuple(groups), total, skipped)
 
 
 def _state(number: int, raw: bytes | None, seen: set[int], done: set[int]) -> int:
-    """What is to be done about a line; its id is added to those that were seen."""
-    state, name = _LONG, f"line {number}"
+    """The state of a line; its id is added to those seen."""
+    state, name = _TOO_LONG, f"line {number}"
     if raw is not None:
         own = digest(_line(number, raw).id)
         if own not in seen:
             seen.add(own)
             return _SKIP if own in done else _TODO
-        state = _TWICE
+        state = _DUPLICATE
     seen.add(digest(name))
     return _SKIP if digest(name) in done else state
 
 
 def _line(number: int, raw: bytes) -> Line:
-    """What a line holds, by its own id or by its number."""
+    """A parsed line, named by its own id or by its number."""
     name = f"line {number}"
     try:
         data = parse(raw.rstrip(b"\r\n"), _KEYS)
@@ -177,7 +177,7 @@ def _line(number: int, raw: bytes) -> Line:
 
 
 def _own_name(raw: bytes, name: str) -> str | int:
-    """The id of a line that is refused, if it has a good one."""
+    """The id of a line that is refused, if it has a valid one."""
     try:
         given: str | int = json.loads(raw)["id"]
         _check(given, name)
@@ -187,11 +187,11 @@ def _own_name(raw: bytes, name: str) -> str | int:
 
 
 def _check(given: Any, name: str) -> None:
-    """Refuse an id that cannot stand for its line."""
+    """Refuse an id that cannot name its line."""
     if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
         raise InputError(f"id must be a text or a whole number, not {given!r}.")
     if isinstance(given, str) and _NUMBERED.fullmatch(given) and given != name:
-        raise InputError(f"The id {given!r} is kept for the line of that number. Choose another.")
+        raise InputError(f"The id {given!r} is reserved for the line of that number. Choose another.")
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -203,12 +203,12 @@ def _opened(path: Path) -> BinaryIO:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     if not file.seekable():
         file.close()
-        raise InputError(f"{path} can be read only once, and a batch reads it twice. Save it first.")
+        raise InputError(f"{path} is a stream, and a batch reads its input twice. Save it to a file.")
     return file
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Where each line ends, and its bytes; None for one that is too long to be held."""
+    """The end of each line and its bytes; None for one that is too long to hold in memory."""
     stop = 0
     while raw := file.readline(LONGEST):
         stop += len(raw)

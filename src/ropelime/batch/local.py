@@ -1,17 +1,17 @@
-"""A batch on this machine: one process, one model, the rows of many lines packed together."""
+"""The local engine: one process, one model, with the masked prompts of many lines in one batch."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ropelime.batch.lines import Plan
+from ropelime.batch.lines import BatchPlan
 from ropelime.batch.work import Done, Item, Settings, Worker
 from ropelime.surrogate import Surrogate
 
 
 def run(
-    plan: Plan,
+    plan: BatchPlan,
     settings: Settings,
     write: Callable[[Done], None],
     *,
@@ -22,13 +22,13 @@ def run(
 
     Args:
         plan: The lines.
-        settings: What to do.
+        settings: How to explain them.
         write: Called with the rows of each group when it is done.
-        models: The models; those that the settings name are loaded if not given.
-        say: Called with a line for each step of loading that takes a while.
+        models: The surrogates; those of the settings are loaded if not given.
+        say: Called with a line of text for each slow step of loading.
     """
     worker = Worker(settings, settings.load(say) if models is None else models)
-    ahead = 1 if settings.answering else 0  # while a group is explained, the next one is asked about
+    ahead = 1 if settings.answering else 0  # the next group is answered while one is explained
     begun: deque[list[Item]] = deque()
     try:
         for group in plan.groups:

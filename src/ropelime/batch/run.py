@@ -1,4 +1,4 @@
-"""A batch from the first line to the last, by either engine."""
+"""A batch from input to output, by either engine."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropelime.batch.lines import TOGETHER, Plan, fingerprint, plan
+from ropelime.batch.lines import TOGETHER, BatchPlan, fingerprint, plan
 from ropelime.batch.store import Output
 from ropelime.batch.work import Done, Settings
 from ropelime.errors import InputError, ModelError
 from ropelime.progress import Callback
 
-Engine = Callable[[Plan, Settings, Callable[[Done], None]], None]
+Engine = Callable[[BatchPlan, Settings, Callable[[Done], None]], None]
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a batch came to.
+class BatchSummary:
+    """Counts of a finished batch.
 
     Attributes:
         total: Lines of the input, without blank ones.
-        before: How many of them had a row when it began.
+        before: Lines that had a row when it began.
         errors: Rows of the output that hold an error.
     """
 
@@ -39,17 +39,17 @@ def run(
     together: int = TOGETHER,
     retry_errors: bool = False,
     progress: Callback | None = None,
-) -> Summary:
+) -> BatchSummary:
     """Explain every line that has no row yet.
 
     Args:
         source: The input, a JSON object on each line. It may have grown since the last run.
         target: The output: a header, then one row for each line.
-        settings: What to do; an output with other settings is refused.
-        engine: Who explains: :func:`ropelime.batch.local.run` or that of :mod:`ropelime.batch.ray`.
-        together: The most lines that are read together.
+        settings: How to explain; an output with other settings is refused.
+        engine: :func:`ropelime.batch.local.run` or :func:`ropelime.batch.ray.run`.
+        together: The most lines that are explained together.
         retry_errors: Try lines again whose rows hold an error.
-        progress: Called with the lines that have a row and the lines in all.
+        progress: Called with (lines that have a row, lines in all).
     """
     first = fingerprint(source)
     if target.exists() and target.samefile(source):
@@ -73,4 +73,4 @@ def run(
             progress(done, todo.total)
         if todo.groups:
             engine(todo, settings, write)
-        return Summary(todo.total, todo.done, output.errors)
+        return BatchSummary(todo.total, todo.done, output.errors)

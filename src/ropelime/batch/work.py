@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ropelime.ask import AnsweringModel, GivenAnswer
 from ropelime.batch.lines import FORMS, OPTIONS, Line
-from ropelime.batch.threads import Threads
+from ropelime.clients.pool import Pool
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import Explanation, check, explain_many
 from ropelime.files import Row, dump
@@ -113,7 +114,7 @@ class Worker:
             models: The models of the settings, loaded.
         """
         self._settings, self._models = settings, models
-        self._asking = Threads(settings.concurrency) if settings.answering else None
+        self._asking = Pool(settings.concurrency) if settings.answering else None
         self._unanswered = 0  # questions in a row
 
     def close(self) -> None:
@@ -166,7 +167,7 @@ class Worker:
             raise InputError("There is no output, and no model to ask for one (--model NAME).")
         check(prompt, options, self._models)
         call = answering.call(prompt, line.data.get("messages"))
-        return self._asking.submit(lambda: answering.known(call) or answering.answer(call))
+        return self._asking.submit(partial(answering.known_or_answer, call))
 
     def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, GivenAnswer | None]], str]:
         """The items with their answers, up to where the server was gone for good; and why it is."""

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _show(text: str) -> None:
     """Show a piece of the answer, where it cannot act on the terminal."""
-    from ropelime.views.text import plain
+    from ropelime.text.display import plain
 
     sys.stderr.write(plain(text))
     sys.stderr.flush()

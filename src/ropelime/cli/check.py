@@ -164,7 +164,7 @@ def _show(cases: list[Case], options: argparse.Namespace) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ropelime.views.text import plain
+    from ropelime.text.display import plain
 
     for case in cases:
         if case.verdict is None:

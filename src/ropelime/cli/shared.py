@@ -191,8 +191,8 @@ def surrogates(options: argparse.Namespace) -> list[str]:
 
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
     """Write the files that were asked for and show the explanation."""
+    from ropelime.text.display import plain
     from ropelime.views.terminal import show, to_svg
-    from ropelime.views.text import plain
 
     if options.json:
         explanation.save(options.json)

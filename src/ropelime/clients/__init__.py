@@ -1,1 +1,1 @@
-"""Closed models: one call, one answer, and where answers are kept."""
+"""Clients of model servers: answers, log-probabilities of prompts, and a cache of answers."""

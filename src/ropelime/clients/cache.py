@@ -1,7 +1,7 @@
-"""Answers that were paid for, kept by what was asked: the same question is not paid twice.
+"""A cache of answers on disk, so that the same request is paid for only once.
 
-An entry is one small file, named by a digest of the question and readable by its owner only. It holds
-the answer and not the question, and never a key.
+An entry is one small file, named by a digest of the request and readable by its owner only. It holds
+the answer, not the request, and never a key.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Cache:
     """A folder of answers.
 
     Attributes:
-        folder: Where they lie; made when the first one is kept.
+        folder: Where they are; created with the first entry.
     """
 
     folder: Path
 
     def get(self, call: Call) -> Answer | None:
-        """The answer to this call, if it was kept whole."""
+        """The cached answer to this call; None if there is none, or if it is damaged."""
         try:
             entry = json.loads(self._path(call).read_text(encoding="utf-8"))
             if entry["format"] != _FORMAT or entry["version"] != _VERSION:
@@ -38,11 +38,11 @@ class Cache:
             counts = (*answer.usage.values(), answer.retries)
             whole = all(isinstance(t, str) for t in texts) and all(isinstance(c, int) for c in counts)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None  # not there, or damaged: it is asked for anew and written over
+            return None  # missing or damaged: the request is sent again and the entry overwritten
         return answer if whole and answer.text else None
 
     def put(self, call: Call, answer: Answer) -> None:
-        """Keep an answer; of several writers the last one wins, and no reader sees half of one.
+        """Store an answer atomically; of several writers the last one wins.
 
         Raises:
             OSError: If the folder cannot be written.

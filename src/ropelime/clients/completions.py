@@ -1,44 +1,45 @@
-"""How likely a server finds the tokens of prompts: a Completions request for each, several at once.
+"""Log-probabilities of prompts from a server: a Completions request for each, several at once.
 
-Prompts are sent as tokens, and come back with the log-probability of each: vLLM's ``prompt_logprobs``.
+Prompts are sent as token ids, and the log-probability of each token comes back: vLLM's
+``prompt_logprobs``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ropelime.clients.background import stream, together
-from ropelime.clients.sdk import Server, away, choice_of, sdk
+from ropelime.clients.pool import Pool
+from ropelime.clients.sdk import Server, choice_of, is_unreachable, sdk
 from ropelime.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What came back for one prompt.
+class TokenLogprobs:
+    """What a server returned for one prompt.
 
     Attributes:
-        logprob: Log-probability of each of its tokens but the first, in nats.
-        text: What the server takes each of these tokens for; None where it does not say.
-        by: What the server says that it is, such as ``"vllm-0.32.0"``; empty if nothing.
+        logprob: Log-probability of each token but the first, in nats.
+        text: The server's text of each of these tokens; None where it does not send one.
+        served_by: The server's fingerprint, such as ``"vllm-0.32.0"``; empty if it has none.
     """
 
     logprob: tuple[float, ...]
     text: tuple[str | None, ...]
-    by: str
+    served_by: str
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A model at a server, to read prompts with.
+class CompletionsClient:
+    """A model at a server that scores prompts.
 
     Attributes:
         server: The server.
         model: The model's name there.
-        concurrency: How many requests may be under way at once.
+        concurrency: How many requests may run at once.
     """
 
     server: Server
@@ -46,104 +47,101 @@ class Reader:
     concurrency: int
 
     def window(self) -> int | None:
-        """The most tokens that the model can read, and one more that it says, if the server tells.
+        """The model's context length in tokens, its output included; None if the server hides it.
 
         Raises:
-            ModelError: At once, if nobody is there.
+            ModelError: At once, if the server cannot be reached.
         """
+        with self.server.readable_errors(self.model):
+            client = self._client(max_retries=0)
 
-        async def work(put: Callable[[list[int]], None]) -> None:
-            with self.server.told(self.model):
-                async with self._client(max_retries=0) as client:
-                    put(await _windows(client, self.model))
+        async def look() -> int | None:
+            with self.server.readable_errors(self.model):
+                return await _window(client, self.model)
 
-        with closing(stream(work)) as came:
-            return next((found[0] for found in came if found), None)
+        with Pool(1, cleanup=client.close) as pool:
+            return pool.submit(look).result()
 
-    def read(
+    def score(
         self, prompts: Sequence[Sequence[int]]
-    ) -> Generator[tuple[int, Reading] | None, None, None]:
-        """Read prompts of at least two tokens.
+    ) -> Generator[tuple[int, TokenLogprobs] | None, None, None]:
+        """Score prompts of at least two tokens.
 
         Yields:
-            The number of a prompt and its reading, in the order in which they come; None now and then
-            while nothing comes. Closing the iterator stops all requests at once.
+            The index of a prompt and its log-probabilities, in the order of arrival; None now and then
+            while nothing arrives. Closing the generator cancels all requests.
         """
+        with self.server.readable_errors(self.model):
+            client = self._client()
 
         async def one(
-            client: Any, number: int, ids: Sequence[int], put: Callable[[tuple[int, Reading]], None]
+            index: int, ids: Sequence[int], put: Callable[[tuple[int, TokenLogprobs]], None]
         ) -> None:
-            long = f"It was sent {len(ids):,} tokens: shorten the prompt if it cannot read as many."
-            with self.server.told(self.model, change=long):
+            cure = f"It was sent {len(ids):,} tokens: shorten the prompt if that is too long for it."
+            with self.server.readable_errors(self.model, cure=cure):
                 completion = await client.completions.create(
                     model=self.model,
                     prompt=list(ids),
-                    max_tokens=1,  # none at all is refused
+                    max_tokens=1,  # servers refuse 0
                     temperature=0,
-                    extra_body={"prompt_logprobs": 0},  # of the tokens themselves and no others
+                    extra_body={"prompt_logprobs": 0},  # of the tokens themselves, without alternatives
                 )
                 choice = choice_of(completion)
-                by = str(getattr(completion, "system_fingerprint", None) or "")
-            put((number, self._reading(choice, ids, by)))
+                served_by = str(getattr(completion, "system_fingerprint", None) or "")
+            put((index, self._checked(choice, ids, served_by)))
 
-        async def work(put: Callable[[tuple[int, Reading]], None]) -> None:
-            with self.server.told(self.model):
-                client = self._client()
-            async with client:
-                jobs = (one(client, number, ids, put) for number, ids in enumerate(prompts))
-                await together(jobs, min(self.concurrency, len(prompts)))
-
-        return stream(work)
+        with Pool(self.concurrency, cleanup=client.close) as pool:
+            yield from pool.stream(*(partial(one, i, ids) for i, ids in enumerate(prompts)))
 
     def _client(self, **options: Any) -> Any:
         return sdk().AsyncOpenAI(**self.server.options() | options)
 
-    def _reading(self, choice: Any, ids: Sequence[int], by: str) -> Reading:
+    def _checked(self, choice: Any, ids: Sequence[int], served_by: str) -> TokenLogprobs:
         """The log-probabilities of exactly the tokens that were sent."""
         where = self.server.base_url
         given = getattr(choice, "prompt_logprobs", None)
         if not isinstance(given, list):
             raise ModelError(
                 f"{where} answers, but without the log-probabilities of the prompt (prompt_logprobs), "
-                "which a surrogate must give. vLLM's server has them; those of llama.cpp, Ollama and "
+                "which a surrogate needs. vLLM's server returns them; those of llama.cpp, Ollama and "
                 "OpenAI do not. Use vLLM, or a surrogate on this machine."
             )
         if len(given) != len(ids):
             raise ModelError(
-                f"{where} was sent {len(ids):,} tokens and read {len(given):,}: it cuts prompts or "
-                "adds to them, so the readings cannot be trusted."
+                f"{where} was sent {len(ids):,} tokens and scored {len(given):,}: it truncates prompts "
+                "or adds tokens, so its scores cannot be trusted."
             )
-        found = [_of(token, entry) for token, entry in zip(ids[1:], given[1:], strict=True)]
-        if None in found:
+        pairs = [_of(token, entry) for token, entry in zip(ids[1:], given[1:], strict=True)]
+        if None in pairs:
             raise ModelError(
-                f"{where} gave log-probabilities of other tokens than those that were sent, so the "
-                "readings cannot be trusted."
+                f"{where} returned log-probabilities of other tokens than those that were sent, so its "
+                "scores cannot be trusted."
             )
-        logprob, text = zip(*(pair for pair in found if pair is not None), strict=True)
+        logprob, text = zip(*(pair for pair in pairs if pair is not None), strict=True)
         if not all(math.isfinite(value) and value <= 1e-3 for value in logprob):
             raise ModelError(
-                f"{where} gave NaN, infinite or positive log-probabilities. Start vLLM without "
+                f"{where} returned NaN, infinite or positive log-probabilities. Start vLLM without "
                 "--logprobs-mode, and in float32 if that does not help."
             )
-        return Reading(tuple(min(value, 0.0) for value in logprob), text, by)
+        return TokenLogprobs(tuple(min(value, 0.0) for value in logprob), text, served_by)
 
 
-async def _windows(client: Any, model: str) -> list[int]:
+async def _window(client: Any, model: str) -> int | None:
     try:
         listed = await client.models.list()
-        told = [getattr(m, "max_model_len", None) for m in listed.data if m.id == model]
+        lengths = [getattr(m, "max_model_len", None) for m in listed.data if m.id == model]
     except Exception as error:
-        if isinstance(error, sdk().APIConnectionError) and away(error):
+        if isinstance(error, sdk().APIConnectionError) and is_unreachable(error):
             raise
-        return []  # not every server has a list; what else is wrong, the first reading tells
-    return [window for window in told if isinstance(window, int)]
+        return None  # not every server lists its models; other faults show in the first request
+    return next((length for length in lengths if isinstance(length, int)), None)
 
 
 def _of(token: int, entry: Any) -> tuple[float, str | None] | None:
-    """What is said of a token, if it is; entries are named by tokens."""
-    said = entry.get(str(token)) if isinstance(entry, Mapping) else None
-    value = said.get("logprob") if isinstance(said, Mapping) else None
+    """The log-probability and the text of a token; entries are keyed by token ids."""
+    about = entry.get(str(token)) if isinstance(entry, Mapping) else None
+    value = about.get("logprob") if isinstance(about, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    text = said.get("decoded_token") if isinstance(said, Mapping) else None
+    text = about.get("decoded_token") if isinstance(about, Mapping) else None
     return float(value), text if isinstance(text, str) else None

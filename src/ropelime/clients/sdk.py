@@ -1,4 +1,4 @@
-"""What every call through the official SDK shares: the server, the key, and errors in plain words."""
+"""What all calls through the official SDK share: the server, the key, and readable errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ropelime.errors import DeclinedError, InputError, ModelError
+from ropelime.text.display import shorten
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
-_CONNECT = 5.0  # seconds: a server that is not there is told soon, however long an answer may take
-_SHORTEST = 8  # characters of a key: what local servers are given for one ("none") is no secret
-_LONGEST = 300  # characters of a server's own words in an error
+_CONNECT_TIMEOUT = 5.0  # seconds: a missing server is reported soon, however long an answer may take
+_SHORTEST_KEY = 8  # characters: what local servers are given for a key ("none") is not a secret
+_LONGEST_MESSAGE = 300  # characters of a server's own message in an error
 _KEYS = re.compile(r"\bsk-[\w*.…-]{6,}")  # how keys look, also with their middle starred out
-_OF_ALL = (401, 403, 404, 408, 429)  # refusals that are not about the question
-_AWAY = ("ConnectError", "ConnectTimeout")  # of httpx: nobody has answered at all
+_NOT_THIS_REQUEST = (401, 403, 404, 408, 429)  # refusals that would hit any other request too
+_UNREACHABLE = ("ConnectError", "ConnectTimeout")  # of httpx
 
 
 def sdk() -> Any:
@@ -33,19 +34,19 @@ def sdk() -> Any:
 
 
 def key_of(given: str | None, variable: str = KEY) -> str | None:
-    """The key to send: the one given, or that of the environment; None if there is none."""
+    """The key to send: the given one, or that of the environment; None if there is none."""
     key = (given or os.environ.get(variable) or "").strip()
-    if not (key.isascii() and key.isprintable()):  # it could not be sent, and errors would show it
+    if not (key.isascii() and key.isprintable()):  # it cannot be sent, and errors would show it
         where = "api_key" if given else variable
         raise InputError(
-            f"{where} holds a line break or another character that no key has. It may be two keys, or "
-            "a file with more in it than the key; give the key alone."
+            f"{where} holds a line break or another character that keys do not have. It may be two "
+            "keys, or a file with more in it than the key; pass the key alone."
         )
     return key or None
 
 
 def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
-    """A server's address; one that holds a password is refused, since addresses are saved."""
+    """A server's address without secrets: addresses are saved with the answer."""
     server = base_url.strip().rstrip("/")
     try:
         parts = urlsplit(server)
@@ -55,8 +56,8 @@ def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
         secret, good = "@" in server, False
     if secret:
         raise InputError(
-            f"{name} holds a name, a password or a query, and addresses are saved with the answer. "
-            f"Take them out; a key goes into {variable}."
+            f"{name} holds a user name, a password or a query, and addresses are saved with answers. "
+            f"Remove them; a key goes into {variable}."
         )
     if not good:
         raise InputError(f"{name} must be an address such as {OPENAI}, not {server!r}.")
@@ -65,17 +66,17 @@ def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """Whom to ask, how patiently, and how to speak of it.
+    """A server, how to reach it, and how error messages refer to its settings.
 
     Attributes:
         base_url: Its address.
         key: The key; None for servers that need none.
-        timeout: Seconds without a sign of the server after which it is given up.
-        retries: How often the SDK asks again when it is busy, fails, is lost or gives no sign in time.
-        gives: What is expected of it.
-        set_url: Where its address was set, for messages.
+        timeout: Seconds without data from the server after which a request fails.
+        retries: How often the SDK repeats a request that failed or timed out.
+        gives: What it is expected to return.
+        set_url: Where its address was set, for error messages.
         set_key: Where its key was set.
-        set_timeout: Where its time was set.
+        set_timeout: Where the timeout was set.
     """
 
     base_url: str
@@ -88,54 +89,57 @@ class Server:
     set_timeout: str = "timeout=..., --timeout"
 
     def options(self) -> dict[str, Any]:
-        """What a client of the SDK is made with."""
+        """Arguments of the SDK's clients."""
         return {
             "api_key": self.key or "none",
             "base_url": self.base_url,
-            "timeout": sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT)),
+            "timeout": sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT_TIMEOUT)),
             "max_retries": self.retries,
         }
 
     @contextmanager
-    def told(
-        self, model: str, came: Callable[[], int] = lambda: 0, change: str = "Change what is asked."
+    def readable_errors(
+        self,
+        model: str,
+        received: Callable[[], int] = lambda: 0,
+        cure: str = "Change the request.",
     ) -> Iterator[None]:
-        """Turn whatever goes wrong into an error that says what happened and what to do.
+        """Turn any error into one that says what happened and what to do, without the key.
 
-        The key is not in it. Everything is caught: the SDK lets errors of its HTTP library and of its
-        JSON reader through.
+        Everything is caught: errors of the HTTP library and of the JSON parser pass through the SDK.
 
         Args:
-            model: The model that is asked.
-            came: Says how many characters of an answer have come.
-            change: What to do where the server refuses what is asked.
+            model: The model that the request is for.
+            received: Returns how many characters of an answer have arrived.
+            cure: What to do where the server refuses the request.
         """
         try:
             yield
         except Exception as error:
-            told = self._masked(self._wrong(error, model, came(), change))
+            message = self._masked(self._message(error, model, received(), cure))
             status = getattr(error, "status_code", None)
-            declined = isinstance(status, int) and 400 <= status < 500 and status not in _OF_ALL
-            raise (DeclinedError if declined else ModelError)(told) from None
+            declined = isinstance(status, int) and 400 <= status < 500
+            declined = declined and status not in _NOT_THIS_REQUEST
+            raise (DeclinedError if declined else ModelError)(message) from None
 
-    def _wrong(self, error: Exception, model: str, came: int, change: str) -> str:
-        """What happened, in plain words."""
+    def _message(self, error: Exception, model: str, received: int, cure: str) -> str:
+        """What happened and what to do about it."""
         openai, server = sdk(), self.base_url
-        if came:
+        if received:
             return (
-                f"The answer of {model} at {server} broke off after {came} characters "
-                f"({self._words(error)}). Nothing of it was kept; ask again."
+                f"The answer of {model} at {server} broke off after {received} characters "
+                f"({self._words(error)}). Nothing of it was kept; try again."
             )
         if isinstance(error, TypeError) and "keyword argument" in str(error):
             return (
-                f"The SDK does not take this call, and nothing was sent: {self._words(error)}. What "
-                "only this server knows goes into extra_body (--sampling 'extra_body={...}')."
+                f"The SDK does not accept this call, and nothing was sent: {self._words(error)}. "
+                "Parameters of this server alone go into extra_body (--sampling 'extra_body={...}')."
             )
         tries = _tries(error)
-        if isinstance(error, openai.APITimeoutError) and not away(error):
+        if isinstance(error, openai.APITimeoutError) and not is_unreachable(error):
             return (
-                f"{server} gave no sign within {self.timeout:g} s{tries}. Allow more "
-                f"({self.set_timeout}), or ask again later."
+                f"{server} sent nothing within {self.timeout:g} s{tries}. Raise the timeout "
+                f"({self.set_timeout}), or try again later."
             )
         if isinstance(error, openai.APIConnectionError):
             why = self._words(error.__cause__ or error)
@@ -143,61 +147,61 @@ class Server:
         status = getattr(error, "status_code", None)
         if not isinstance(status, int) or isinstance(error, openai.APIResponseValidationError):
             return (
-                f"{server} gave something that is no {self.gives} ({self._words(error)}). Check "
+                f"{server} returned something other than a {self.gives} ({self._words(error)}). Check "
                 f"{self.set_url}, which often ends in /v1."
             )
-        if status == 401:  # servers repeat the key in what they say here
+        if status == 401:  # servers repeat the key in this message
             return f"{server} refused the key (401). Check {self.set_key}, or api_key=..."
-        cure = {
+        cures = {
             403: f"The key in {self.set_key} may not use this model, or not from here.",
             404: f"Check the model's name ({model!r}) and {self.set_url}.",
-            429: "Too many requests, or the credit is used up: ask again later.",
+            429: "Too many requests, or the credit is used up: try again later.",
         }
-        todo = cure.get(status, "Ask again later." if status >= 500 else change)
-        return f"{server} answered {status}{tries}: {self._words(error)}. {todo}"
+        cure = cures.get(status, "Try again later." if status >= 500 else cure)
+        return f"{server} answered {status}{tries}: {self._words(error)}. {cure}"
 
     def _words(self, error: BaseException) -> str:
-        """One line of what an error or a server says."""
+        """The message of an error or of a server, on one line."""
         body = getattr(error, "body", None)
-        said = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
-        text = said if isinstance(said, str) and said else str(error)
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(".")
+        message = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
+        text = message if isinstance(message, str) and message else str(error)
+        text = "".join(c if c.isprintable() else " " for c in text).strip().rstrip(".")
         text = self._masked(text) or type(error).__name__  # before it is cut, or half a key is left
-        return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        return shorten(text, _LONGEST_MESSAGE)
 
     def _masked(self, text: str) -> str:
         return _KEYS.sub("[key]", hidden(text, self.key))
 
 
-def away(error: BaseException) -> bool:
-    """Whether the error of the SDK says that nobody has answered at all."""
-    return type(error.__cause__).__name__ in _AWAY
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error of the SDK says that no connection could be made."""
+    return type(error.__cause__).__name__ in _UNREACHABLE
 
 
 def choice_of(completion: Any) -> Any:
-    """The one choice of an answer, or an error for :meth:`Server.told`."""
+    """The first choice of an answer, or an error for :meth:`Server.readable_errors`."""
     choices = getattr(completion, "choices", None)
     if not choices:
-        error = getattr(completion, "error", None)  # some servers say "200, an error"
+        error = getattr(completion, "error", None)  # some servers send errors with status 200
         raise ValueError(error.get("message") if isinstance(error, dict) else "it has no choices")
     return choices[0]
 
 
 def _tries(error: Exception) -> str:
-    """How often the SDK asked; it writes that into the last request's header."""
+    """How often the SDK sent the request, from the header that it adds."""
     headers = getattr(getattr(error, "request", None), "headers", {})
     again = str(headers.get("x-stainless-retry-count", "0"))
     return f" ({int(again) + 1} tries)" if again.isdecimal() and int(again) else ""
 
 
 def hidden(text: str, key: str | None) -> str:
-    """The text without the key, should somebody have put it there."""
-    return text.replace(key, "[key]") if key is not None and len(key) >= _SHORTEST else text
+    """The text with the key masked, should it be in it."""
+    return text.replace(key, "[key]") if key is not None and len(key) >= _SHORTEST_KEY else text
 
 
 def split_at_key(text: str, key: str | None) -> tuple[str, str]:
-    """What can be shown of a text that goes on, and its end that may turn out to begin the key."""
-    if key is None or len(key) < _SHORTEST:
+    """What can be shown of an unfinished text, and its end, which may be the beginning of the key."""
+    if key is None or len(key) < _SHORTEST_KEY:
         return text, ""
     longest = next((k for k in range(len(key) - 1, 0, -1) if text.endswith(key[:k])), 0)
     return text[: len(text) - longest], text[len(text) - longest :]

@@ -30,6 +30,7 @@ class Target(ABC):
     unit: ClassVar[str]
     support: ClassVar[int] = -1
     needs_kl: ClassVar[bool] = False
+    per_token: ClassVar[bool] = False  # whether values() is a mean over the output tokens, or their sum
 
     @property
     def question_weight(self) -> float:
@@ -52,6 +53,7 @@ class KL(Target):
     name: ClassVar[str] = "kl"
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "nats per output token"
+    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Mean over tokens."""
@@ -69,6 +71,7 @@ class SqrtKL(Target):
     name: ClassVar[str] = "sqrt-kl"
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "square root of nats per output token"
+    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Root of the mean over tokens."""
@@ -94,6 +97,7 @@ class Shift(Target):
     name: ClassVar[str] = "shift"
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
+    per_token: ClassVar[bool] = True
 
     floor: float = 0.2
 
@@ -122,6 +126,7 @@ class Evidence(Target):
     name: ClassVar[str] = "evidence"
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "mean shifts per output token"
+    per_token: ClassVar[bool] = True
 
     question: float = 1.0
     floor: float = 0.2
@@ -160,6 +165,7 @@ class NLL(Target):
 
     name: ClassVar[str] = "nll"
     unit: ClassVar[str] = "nats"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Sum over tokens."""
@@ -177,6 +183,7 @@ class Logit(Target):
     name: ClassVar[str] = "logit"
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Log-odds of the product of the token probabilities."""
@@ -195,6 +202,7 @@ class Contrast(Target):
 
     name: ClassVar[str] = "contrast"
     unit: ClassVar[str] = "nats for this answer over the other"
+    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Sum over the tokens of each."""

@@ -1,9 +1,9 @@
 """Assertions about an explanation: this answer must rest on that document, and not on the other.
 
-An answer rests on a part of its prompt when the features in it, taken together, support it with more
-than so many times the share that they would have if all features were alike (one and a half, as for a
-citation; never more than half way from that share to everything). What opposes it counts against. An
-answer that no masked prompt moved by 0.1 nats a token rests on nothing.
+An answer rests on a part of its prompt when the sum of the normalised weights of the features in it
+exceeds 1.5 times what that sum would be if all features were equal, as for a citation; the threshold
+is never more than half way from there to 1. Features that oppose the answer count as negative. An
+answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.registry import unknown
-from ropelime.results.citations import ABOVE, MOVED, moved
+from ropelime.results.citations import FACTOR, MIN_CHANGE, largest_change
 from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
+from ropelime.text.display import shorten
 
 KINDS = ("rests_on", "not_rests_on")
 PARTS = ("document", "message", "role", "source", "text")
@@ -28,15 +29,15 @@ _LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}
 
 @dataclass(frozen=True)
 class Assertion:
-    """What must be so.
+    """What must hold.
 
     Attributes:
         kind: ``"rests_on"`` or ``"not_rests_on"``.
-        part: What names the part of the prompt: ``"document"``, ``"message"``, ``"role"``, ``"source"``
-            or ``"text"``.
-        value: Its number, counted from 0, or its name or text.
-        limit: The share from which on it carries the answer; the rule of this module if None.
-        factor: How many times its fair share it must exceed, where there is no limit.
+        part: How the part of the prompt is selected: ``"document"``, ``"message"``, ``"role"``,
+            ``"source"`` or ``"text"``.
+        value: Its index, counted from 0, or its name or text.
+        limit: The normalised weight from which it carries the answer; the rule of this module if None.
+        factor: How many times its equal weight it must exceed, where there is no limit.
         of: The part of the answer that this is about; all of it if empty.
     """
 
@@ -44,15 +45,18 @@ class Assertion:
     part: str
     value: int | str
     limit: float | None = None
-    factor: float = ABOVE
+    factor: float = FACTOR
     of: str = ""
 
     def __str__(self) -> str:
-        what = {"document": f"document {self.value}", "message": f"message {self.value}"}
-        quoted = f"{self.part} {_short(str(self.value))!r}"
-        about = f"{_short(self.of)!r} " if self.of else ""
+        about = f"{_quoted(self.of)} " if self.of else ""
         verb = "rests on" if self.kind == "rests_on" else "does not rest on"
-        return f"{about}{verb} {what.get(self.part, quoted)}"
+        return f"{about}{verb} {self.selected}"
+
+    @property
+    def selected(self) -> str:
+        """The part of the prompt, by its name."""
+        return f"{self.part} {_quoted(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,19 @@ class Verdict:
 
     Attributes:
         holds: Whether it does.
-        share: The share of the part in the answer; below 0 if it opposes it.
-        bar: The share that it is held against.
-        why: The same in words.
+        weight: The normalised weight of the part, from -1 to 1; negative if it opposes the answer.
+        threshold: What the weight is compared with.
+        why: The comparison in words.
     """
 
     holds: bool
-    share: float
-    bar: float
+    weight: float
+    threshold: float
     why: str
 
 
 def read(data: Any) -> Assertion:
-    """Read an assertion such as ``{"rests_on": {"document": 3}, "at_least": 0.5}``."""
+    """Parse an assertion such as ``{"rests_on": {"document": 3}, "at_least": 0.5}``."""
     if not isinstance(data, Mapping):
         raise InputError(f"An assertion is a mapping such as {{'rests_on': {{...}}}}, not {data!r}.")
     kinds = [kind for kind in KINDS if kind in data]
@@ -89,58 +93,55 @@ def read(data: Any) -> Assertion:
     ((part, value),) = selector.items()
     if part not in PARTS:
         raise unknown("part of a prompt", part, PARTS)
-    wanted = int if part in ("document", "message") else str
-    if isinstance(value, bool) or not isinstance(value, wanted) or value in ("",):
-        needs = "a number, counted from 0" if wanted is int else "a text"
+    expected = int if part in ("document", "message") else str
+    if isinstance(value, bool) or not isinstance(value, expected) or value in ("",):
+        needs = "a number, counted from 0" if expected is int else "a text"
         raise InputError(f"{kind}: {part} must be {needs}, not {value!r}.")
     limit = _number(data, _LIMITS[kind], 0.0, 1.0)
     factor = _number(data, "factor", 0.0, math.inf)
     if not isinstance(data.get("of", ""), str):
-        raise InputError(f"of must be a text out of the answer, not {data['of']!r}.")
-    return Assertion(kind, part, value, limit, ABOVE if factor is None else factor, data.get("of", ""))
+        raise InputError(f"of must be a text from the answer, not {data['of']!r}.")
+    return Assertion(kind, part, value, limit, FACTOR if factor is None else factor, data.get("of", ""))
 
 
 def check(e: ExplanationData, assertion: Assertion) -> Verdict:
-    """Hold an assertion against an explanation."""
+    """Check an assertion against an explanation."""
     if assertion.of:
         at = e.output.find(assertion.of)
         if at < 0:
-            raise InputError(f"The answer does not say {_short(assertion.of)!r}.")
+            raise InputError(f"The answer does not contain {_quoted(assertion.of)}.")
         e = for_output(e, at, at + len(assertion.of))
     inside = _features(e, assertion)
-    fair = float(inside.mean())
-    if fair == 1.0 and assertion.limit is None:
+    equal = float(inside.mean())
+    if equal == 1.0 and assertion.limit is None:
         raise InputError(
-            f"{_named(assertion)} is all there is to choose from: every feature lies in it."
+            f"All features are in {assertion.selected}, so no other part can be compared with it."
         )
-    share = float((np.sign(e.weights) * e.normalized_weights)[inside].sum())
-    bar = assertion.limit
-    bar = min(assertion.factor * fair, (1 + fair) / 2) if bar is None else bar
-    said = f"{_named(assertion)} carries {round(share, 2) + 0.0:.0%} of it"  # and never -0%
-    if moved(e, 0, len(e.output_spans)) < MOVED:
-        carries, why = False, f"{said}, but no masked prompt moved the answer: it rests on nothing here"
-    elif assertion.limit is None:
-        carries = share > bar
-        why = f"{said}; more than {bar:.0%} is resting on it, and its fair share is {fair:.0%}"
+    weight = float((np.sign(e.weights) * e.normalized_weights)[inside].sum())
+    limit = assertion.limit
+    threshold = min(assertion.factor * equal, (1 + equal) / 2) if limit is None else limit
+    has = f"{assertion.selected} has {round(weight, 2) + 0.0:.0%} of all weight"  # and never -0%
+    if largest_change(e, 0, len(e.output_spans)) < MIN_CHANGE:
+        carries, why = (
+            False,
+            f"{has}, but no masked prompt changed the answer: it rests on nothing here",
+        )
+    elif limit is None:
+        carries = weight > threshold
+        why = f"{has}; the threshold is {threshold:.0%}, and {equal:.0%} if all features were equal"
     else:
-        carries = share >= bar if assertion.kind == "rests_on" else share > bar
-        why = f"{said}; {_LIMITS[assertion.kind].replace('_', ' ')} {bar:.0%} was asked for"
-    return Verdict(carries == (assertion.kind == "rests_on"), share, bar, why)
-
-
-def _named(assertion: Assertion) -> str:
-    number = assertion.part in ("document", "message")
-    value = assertion.value if number else repr(_short(str(assertion.value)))
-    return f"{assertion.part} {value}"
+        carries = weight >= limit if assertion.kind == "rests_on" else weight > limit
+        why = f"{has}; {_LIMITS[assertion.kind].replace('_', ' ')} {limit:.0%} was required"
+    return Verdict(carries == (assertion.kind == "rests_on"), weight, threshold, why)
 
 
 def _features(e: ExplanationData, assertion: Assertion) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """(n,) which features lie in the part that is meant; at least one does."""
+    """(n,) which features are in the selected part; at least one is."""
     part, value, prompt = assertion.part, assertion.value, e.prompt
     if part == "text":
-        spans = _found(prompt.text, str(value))
+        spans = _occurrences(prompt.text, str(value))
         if not spans:
-            raise InputError(f"The prompt does not say {_short(str(value))!r}.")
+            raise InputError(f"The prompt does not contain {_quoted(value)}.")
         inside = [any(f.start < end and f.end > start for start, end in spans) for f in e.features]
     else:
         needs = "context" if part in ("document", "source") else "messages"
@@ -149,19 +150,19 @@ def _features(e: ExplanationData, assertion: Assertion) -> np.ndarray[Any, np.dt
         count = len(prompt.parts if needs == "context" else prompt.messages)
         if isinstance(value, int) and not 0 <= value < count:
             raise InputError(f"There is no {part} {value}; they are 0 to {count - 1}.")
-        meant: dict[str, Callable[[int], bool]] = {
+        selects: dict[str, Callable[[int], bool]] = {
             "document": lambda i: i == value,
             "message": lambda i: i == value,
             "role": lambda i: prompt.messages[i].role == value,
             "source": lambda i: f"/{prompt.origin(i).source}".endswith(f"/{value}"),
         }
-        inside = [meant[part](f.part) for f in e.features]
+        inside = [selects[part](f.part) for f in e.features]
     if not any(inside):
-        raise InputError(f"No feature lies in {_named(assertion)}.")
+        raise InputError(f"No feature is in {assertion.selected}.")
     return np.array(inside)
 
 
-def _found(text: str, piece: str) -> list[tuple[int, int]]:
+def _occurrences(text: str, piece: str) -> list[tuple[int, int]]:
     spans, at = [], text.find(piece)
     while at >= 0:
         spans.append((at, at + len(piece)))
@@ -178,5 +179,5 @@ def _number(data: Mapping[str, Any], name: str, low: float, high: float) -> floa
     return float(value)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+def _quoted(value: int | str) -> str:
+    return repr(shorten(value, 60)) if isinstance(value, str) else str(value)

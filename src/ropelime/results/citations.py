@@ -1,4 +1,4 @@
-"""The answer with its sources: which parts of the prompt each sentence of it rests on."""
+"""Citations: which parts of the prompt each sentence of the answer rests on."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from ropelime.results.explanation import ExplanationData
 
-MOST = 3  # sources of one sentence
-ABOVE = 1.5  # times the share that a feature would have if all were alike
-FULL = 0.5  # a share this large is enough, however few features there are
-BESIDE = 0.125  # of the sentence's largest share: less is not named beside it
-MOVED = 0.1  # nats a token: a sentence that no mask moved by more rests on nothing in the prompt
+MAX_SOURCES = 3  # of one sentence
+FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
+ENOUGH = 0.5  # a normalised weight this large is enough, however few features there are
+BESIDE = 0.125  # of the largest weight in the sentence: smaller ones are not cited beside it
+MIN_CHANGE = 0.1  # nats per token: a sentence that no mask changed by more rests on nothing
 
 
 @dataclass(frozen=True)
 class Source:
-    """A part of the prompt that is cited.
+    """A feature that is cited.
 
     Attributes:
-        number: Its number in the list, from 1, in the order of the first mention.
-        feature: Its place among the features.
-        text: The part itself.
-        where: What it was cut from, as far as that has a name: a chunk with its source and page, or a
-            message.
+        number: Its number in the list, from 1, in the order of first citation.
+        feature: Its index among the features.
+        text: Its text.
+        where: The chunk, with its source and page, or the message that it is part of; empty for a
+            plain prompt.
     """
 
     number: int
@@ -41,14 +41,14 @@ class CitedSentence:
     Attributes:
         start: Where it begins in the answer.
         end: Where it ends.
-        sources: Numbers of its sources, the largest share first.
-        shares: The share of each of them in this sentence.
+        sources: Numbers of its sources, the largest weight first.
+        weights: The normalised weight of each of them in this sentence.
     """
 
     start: int
     end: int
     sources: tuple[int, ...]
-    shares: tuple[float, ...]
+    weights: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Cited:
     """An answer with its sources; ``str()`` gives it as plain text.
 
     Attributes:
-        answer: The answer as it was given.
+        answer: The answer.
         sentences: Its sentences, with the numbers of their sources.
-        sources: What the numbers stand for.
+        sources: The sources by number.
     """
 
     answer: str
@@ -75,7 +75,7 @@ class Cited:
         return "\n".join(lines)
 
     def to_markdown(self) -> str:
-        """The same with Markdown's footnotes; the answer keeps its own Markdown, sources are text."""
+        """The same with Markdown footnotes; the answer keeps its Markdown, sources are escaped."""
         lines = [self._marked("[^{}]"), ""]
         for source in self.sources:
             where = f" ({_escaped(source.where)})" if source.where else ""
@@ -92,19 +92,19 @@ class Cited:
 
 
 def cite(e: ExplanationData) -> Cited:
-    """Name the sources of every sentence of the explained answer.
+    """Cite the sources of every sentence of the explained answer.
 
     A sentence cites the features that support it most. The weight of a feature in a sentence is the
-    sum of its weights over the sentence's tokens, and its share is that weight against all weights in
-    the sentence. A feature is cited when it supports the sentence and its share is at least
+    sum of its weights over the sentence's tokens, normalised by the sum of all absolute weights in the
+    sentence. A feature is cited when it supports the sentence and its normalised weight is at least
 
-    - one and a half times that of a feature if all were alike (or a half, where that is less), and
-    - an eighth of the largest share in this sentence,
+    - one and a half times what it would be if all features were equal (or a half, if that is less), and
+    - an eighth of the largest one in this sentence.
 
-    the three largest at most. A sentence that no masked prompt moved by 0.1 nats a token, such as a
-    phrase of courtesy, cites nothing: its shares would be shares of noise.
+    At most three features are cited. A sentence whose log-probability no masked prompt changed by 0.1
+    nats per token, such as a polite phrase, cites nothing: its weights would be noise.
     """
-    enough = min(ABOVE / len(e.features), FULL)
+    enough = min(FACTOR / len(e.features), ENOUGH)
     numbers: dict[int, int] = {}
     sentences = []
     for start, end in e.output_sentences:
@@ -112,17 +112,17 @@ def cite(e: ExplanationData) -> Cited:
         weights = e.token_weights[:, first:last].sum(1)
         total = np.abs(weights).sum()
         chosen: list[int] = []
-        shares = weights / total if total > 0 else weights
-        if moved(e, first, last) >= MOVED:
-            bar = max(enough, BESIDE * float(np.abs(shares).max()))
-            order = np.argsort(-shares, kind="stable")[:MOST]
-            chosen = [int(i) for i in order if shares[i] >= bar]
+        normalized = weights / total if total > 0 else weights
+        if largest_change(e, first, last) >= MIN_CHANGE:
+            threshold = max(enough, BESIDE * float(np.abs(normalized).max()))
+            order = np.argsort(-normalized, kind="stable")[:MAX_SOURCES]
+            chosen = [int(i) for i in order if normalized[i] >= threshold]
         sentences.append(
             CitedSentence(
                 start,
                 end,
                 tuple(numbers.setdefault(i, len(numbers) + 1) for i in chosen),
-                tuple(float(shares[i]) for i in chosen),
+                tuple(float(normalized[i]) for i in chosen),
             )
         )
     sources = tuple(
@@ -132,10 +132,10 @@ def cite(e: ExplanationData) -> Cited:
     return Cited(e.output, tuple(sentences), sources)
 
 
-def moved(e: ExplanationData, first: int, last: int) -> float:
-    """By how much the masked prompt that moved these output tokens most did so, in nats a token."""
-    read = e.surrogate_scores.logprob[:, first:last]
-    return float(np.abs(read - read[0]).mean(1).max())
+def largest_change(e: ExplanationData, first: int, last: int) -> float:
+    """The most that a masked prompt changed the log-probability of these tokens, in nats per token."""
+    logprob = e.surrogate_scores.logprob[:, first:last]
+    return float(np.abs(logprob - logprob[0]).mean(1).max())
 
 
 def _line(text: str) -> str:
@@ -144,4 +144,4 @@ def _line(text: str) -> str:
 
 def _escaped(text: str) -> str:
     text = re.sub(r"([\\`*_\[\]<>&|~])", r"\\\1", text)
-    return re.sub(r"^(\d*)([#+\-.)])", r"\1\\\2", text)  # nor may it open a heading or a list
+    return re.sub(r"^(\d*)([#+\-.)])", r"\1\\\2", text)  # it must not open a heading or a list

@@ -1,4 +1,4 @@
-"""Explanations as files: plain data and back, with nothing lost and nothing trusted."""
+"""Explanations as JSON: without loss, and validated when they are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ VERSION = 2
 
 
 def to_dict(e: ExplanationData) -> dict[str, Any]:
-    """Plain data, the same for the same seed: no times in it."""
-    scores = e.surrogate_scores
+    """Plain data; equal for equal seeds, as it holds no times."""
+    scores, question = e.surrogate_scores, e.surrogate_scores.question
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -46,19 +46,17 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
         "output_spans": [list(span) for span in e.output_spans],
         "span": list(e.span),
         "surrogate_scores": {
-            "masks": ["".join("01"[int(z)] for z in mask) for mask in scores.masks],
+            "masks": [_digits(mask) for mask in scores.masks],
             "logprob": _pack(scores.logprob),
-            "kl": None if scores.kl is None else _pack(scores.kl),
+            "kl": _pack(scores.kl),
             "distances": [
                 {"space": asdict(space), "values": _pack(values)}
                 for space, values in scores.distances.items()
             ],
             "tokens": scores.tokens.tolist(),
-            "exact": "".join("01"[int(e)] for e in scores.exact),
-            "question": None
-            if scores.question is None
-            else {"logprob": _pack(scores.question.logprob), "kl": _pack(scores.question.kl)},
-            "alternative": None if scores.alternative is None else _pack(scores.alternative),
+            "exact": _digits(scores.exact),
+            "question": question and {"logprob": _pack(question.logprob), "kl": _pack(question.kl)},
+            "alternative": _pack(scores.alternative),
             "tokens_run": scores.tokens_run,
         },
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
@@ -71,31 +69,30 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
 
 
 def load(path: str | os.PathLike[str]) -> ExplanationData:
-    """Read an explanation that :meth:`Explanation.save` wrote."""
+    """Load an explanation that :meth:`Explanation.save` wrote."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"There is no file {path}.") from None
-    except (OSError, ValueError) as error:  # no UTF-8, or no name that a file can have
+    except (OSError, ValueError) as error:  # not UTF-8, or an impossible file name
         raise InputError(f"{path} cannot be read: {error}.") from None
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(
-            f"{path} is no complete JSON ({error}). It may have been cut off; make the explanation "
-            "again."
+            f"{path} is not complete JSON ({error}). It may be truncated; make the explanation again."
         ) from None
     return from_dict(data, source=str(path))
 
 
 def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
-    """Build an explanation from what :meth:`Explanation.to_dict` gave."""
+    """Build an explanation from the data of :meth:`Explanation.to_dict`."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise InputError(f"{source} is no ropelime explanation (its format is not {FORMAT!r}).")
+        raise InputError(f"{source} is not a ropelime explanation (its format is not {FORMAT!r}).")
     if data.get("version") != VERSION:
         raise InputError(
             f"{source} has version {data.get('version')} of the format and this release reads "
-            f"{VERSION}. Read it with the release that wrote it, or update: pip install -U ropelime."
+            f"{VERSION}. Load it with the release that wrote it, or update: pip install -U ropelime."
         )
     try:
         return _read(data)
@@ -104,7 +101,7 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; the name of a file is needed.")
     if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
@@ -118,10 +115,12 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(file.name, 0o666 & ~umask)  # what anybody else would have made
+        os.chmod(file.name, 0o666 & ~umask)  # the permissions of any new file
 
 
-def _pack(array: Floats) -> dict[str, Any]:
+def _pack(array: Floats | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
     data = np.ascontiguousarray(array, dtype="<f8")
     return {"shape": list(array.shape), "float64": base64.b64encode(data.tobytes()).decode("ascii")}
 
@@ -129,6 +128,14 @@ def _pack(array: Floats) -> dict[str, Any]:
 def _unpack(entry: Mapping[str, Any]) -> Floats:
     data = np.frombuffer(base64.b64decode(entry["float64"], validate=True), dtype="<f8")
     return data.reshape(entry["shape"]).astype(np.float64)
+
+
+def _digits(mask: Iterable[bool]) -> str:
+    return "".join("01"[int(kept)] for kept in mask)
+
+
+def _bits(digits: str) -> list[bool]:
+    return [digit == "1" for digit in digits]
 
 
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:
@@ -146,24 +153,8 @@ def _trust(value: float, text: str) -> Trust:
 
 
 def _read(data: Mapping[str, Any]) -> ExplanationData:
-    read, diagnostics = data["surrogate_scores"], data["diagnostics"]
-    figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in diagnostics.items()}
-    figures |= {k: tuple(diagnostics[k]) for k in ("notes", "warnings")}
-    question = read.get("question")
-    scores = Scores(
-        masks=np.array([[z == "1" for z in mask] for mask in read["masks"]], dtype=bool),
-        logprob=_unpack(read["logprob"]),
-        kl=None if read["kl"] is None else _unpack(read["kl"]),
-        distances={RopeSpace(**d["space"]): _unpack(d["values"]) for d in read["distances"]},
-        tokens=np.array(read["tokens"], dtype=np.int64),
-        tokens_run=int(read["tokens_run"]),
-        seconds=0.0,
-        exact=np.array([e == "1" for e in read.get("exact", "")], dtype=bool),
-        question=None
-        if question is None
-        else QuestionScores(_unpack(question["logprob"]), _unpack(question["kl"])),
-        alternative=None if (other := read.get("alternative")) is None else _unpack(other),
-    )
+    figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in data["diagnostics"].items()}
+    figures |= {k: tuple(figures[k]) for k in ("notes", "warnings")}
     prompt = data["prompt"]
     explanation = ExplanationData(
         prompt=Prompt(
@@ -180,7 +171,7 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         token_weights=_unpack(data["token_weights"]),
         output_spans=tuple((int(a), int(b)) for a, b in data["output_spans"]),
         span=(int(data["span"][0]), int(data["span"][1])),
-        surrogate_scores=scores,
+        surrogate_scores=_read_scores(data["surrogate_scores"]),
         cost=Cost(int(data["cost"]["masks"]), int(data["cost"]["tokens"])),
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
@@ -190,72 +181,100 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         members=tuple(_read(member) for member in data.get("members", ())),
         also=None if (also := data.get("also")) is None else _read(also),
     )
-    n, tokens = len(explanation.features), len(explanation.output_spans)
-    shapes = {
-        "normalized_weights": (explanation.normalized_weights.shape, (n,)),
-        "weights": (explanation.weights.shape, (n,)),
-        "token_weights": (explanation.token_weights.shape, (n, tokens)),
-        "masks": (scores.masks.shape[1:], (n,)),
-        "logprob": (scores.logprob.shape, (len(scores.masks), tokens)),
-        "tokens": (scores.tokens.shape, (len(scores.masks),)),
-        "exact": (scores.exact.shape, (len(scores.masks),)),
-    }
-    if explanation.intervals is not None:
-        shapes["intervals"] = (explanation.intervals.shape, (n, 2))
-    if scores.question is not None:
-        for name in ("logprob", "kl"):
-            shape = getattr(scores.question, name).shape
-            shapes[f"question {name}"] = (shape, (len(scores.masks), scores.question.logprob.shape[1]))
-    if scores.alternative is not None:
-        shapes["alternative"] = (scores.alternative.shape[:1], (len(scores.masks),))
-    for pair in explanation.interactions:
-        if not (0 <= pair.first < n and 0 <= pair.second < n):
-            raise ValueError(f"there is no feature {max(pair.first, pair.second)}")
-    for member in explanation.members:
-        shapes["members"] = (member.weights.shape, (n,))
-    if scores.kl is not None:
-        shapes["kl"] = (scores.kl.shape, scores.logprob.shape)
-    for distance in scores.distances.values():
-        shapes["distances"] = (distance.shape, (len(scores.masks),))
-    for name, (came, expected) in shapes.items():
-        if came != expected:
-            raise ValueError(f"{name} has the shape {came}, expected {expected}")
-    _check(explanation)
+    _check_shapes(explanation)
+    _check_values(explanation)
     return explanation
 
 
-def _check(e: ExplanationData) -> None:
-    """Refuse what no explanation holds, and what would fail only when somebody looks at it."""
-    text, output = e.prompt.text, e.output
-    told = (text, output, e.prompt.kind, *e.diagnostics.notes, *e.diagnostics.warnings)
-    named = [part for origin in e.prompt.origins for part in (origin.source, origin.page)]
-    for words in (*told, *named, *(f.text for f in e.features), *(m.role for m in e.prompt.messages)):
-        if not isinstance(words, str):
-            raise TypeError(f"{words!r} is no text")
+def _read_scores(data: Mapping[str, Any]) -> Scores:
+    def optional(key: str) -> Floats | None:
+        return None if data.get(key) is None else _unpack(data[key])
+
+    question = data.get("question")
+    return Scores(
+        masks=np.array([_bits(mask) for mask in data["masks"]], dtype=bool),
+        logprob=_unpack(data["logprob"]),
+        kl=optional("kl"),
+        distances={RopeSpace(**d["space"]): _unpack(d["values"]) for d in data["distances"]},
+        tokens=np.array(data["tokens"], dtype=np.int64),
+        tokens_run=int(data["tokens_run"]),
+        seconds=0.0,
+        exact=np.array(_bits(data.get("exact", "")), dtype=bool),
+        question=question and QuestionScores(_unpack(question["logprob"]), _unpack(question["kl"])),
+        alternative=optional("alternative"),
+    )
+
+
+def _check_shapes(e: ExplanationData) -> None:
+    """Refuse arrays that do not fit together."""
+    scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
+    rows, question = len(scores.masks), scores.question
+    question_tokens = 0 if question is None else question.logprob.shape[1]
+    expected: list[tuple[str, Any, tuple[int, ...]]] = [
+        ("normalized_weights", e.normalized_weights, (n,)),
+        ("weights", e.weights, (n,)),
+        ("token_weights", e.token_weights, (n, tokens)),
+        ("intervals", e.intervals, (n, 2)),
+        ("masks", scores.masks, (rows, n)),
+        ("logprob", scores.logprob, (rows, tokens)),
+        ("kl", scores.kl, (rows, tokens)),
+        ("tokens", scores.tokens, (rows,)),
+        ("exact", scores.exact, (rows,)),
+        ("question logprob", question and question.logprob, (rows, question_tokens)),
+        ("question kl", question and question.kl, (rows, question_tokens)),
+        *(("distances", values, (rows,)) for values in scores.distances.values()),
+        *(("members", member.weights, (n,)) for member in e.members),
+    ]
+    if scores.alternative is not None:
+        expected.append(("alternative", scores.alternative, (rows, *scores.alternative.shape[1:])))
+    for name, array, shape in expected:
+        if array is not None and array.shape != shape:
+            raise ValueError(f"{name} has the shape {array.shape}, expected {shape}")
+
+
+def _check_values(e: ExplanationData) -> None:
+    """Refuse values that no explanation has, and that would fail only when they are displayed."""
+    for text in _texts(e):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
     inside: list[tuple[Any, Any]] = [(f.start, f.end) for f in e.features]
     inside += [(m.start, m.end) for m in e.prompt.messages] + list(e.prompt.parts)
-    for spans, length in ((inside, len(text)), ([*e.output_spans, e.span], len(output))):
+    for spans, length in ((inside, len(e.prompt.text)), ([*e.output_spans, e.span], len(e.output))):
         for start, end in spans:
             if not (_is_whole(start) and _is_whole(end) and 0 <= start <= end <= length):
-                raise ValueError(f"{start!r} to {end!r} is no part of a text of {length} characters")
+                raise ValueError(f"{start!r} to {end!r} is not a span of a text of {length} characters")
     for feature in e.features:
         if not _is_whole(feature.part) or not 0 <= feature.part < max(1, len(e.prompt.parts)):
             raise ValueError(f"there is no part {feature.part!r}")
+    for pair in e.interactions:
+        if not (0 <= pair.first < len(e.features) and 0 <= pair.second < len(e.features)):
+            raise ValueError(f"there is no feature {max(pair.first, pair.second)}")
     for array in (e.normalized_weights, e.weights, e.token_weights, e.intervals):
         if array is not None and not np.isfinite(array).all():
-            raise ValueError("a share is no finite number")
-    figures = e.diagnostics
-    numbers = (figures.r2, figures.effective_samples, figures.logprob_full, figures.logprob_empty)
-    effects = (pair.effect for pair in e.interactions)
-    for number in (*numbers, figures.masks_requested, figures.masks_scored, *effects):
+            raise ValueError("a weight is not a finite number")
+    for number in _numbers(e):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise TypeError(f"{number!r} is no number")
+            raise TypeError(f"{number!r} is not a number")
     for name in ("target", "kernel", "regressor", "surrogate"):
         if not isinstance(e.config[name], Mapping):
             raise TypeError(f"{name} is {e.config[name]!r}")
-    json.dumps(
-        [e.config, *map(asdict, e.surrogate_scores.distances)], allow_nan=False
-    )  # or it is no JSON
+    # Raises where it is not plain JSON data.
+    json.dumps([e.config, *map(asdict, e.surrogate_scores.distances)], allow_nan=False)
+
+
+def _texts(e: ExplanationData) -> Iterator[object]:
+    yield from (e.prompt.text, e.output, e.prompt.kind)
+    yield from (*e.diagnostics.notes, *e.diagnostics.warnings)
+    yield from (name for origin in e.prompt.origins for name in (origin.source, origin.page))
+    yield from (feature.text for feature in e.features)
+    yield from (message.role for message in e.prompt.messages)
+
+
+def _numbers(e: ExplanationData) -> Iterator[object]:
+    d = e.diagnostics
+    yield from (d.r2, d.effective_samples, d.logprob_full, d.logprob_empty)
+    yield from (d.masks_requested, d.masks_scored)
+    yield from (pair.effect for pair in e.interactions)
 
 
 def _is_whole(number: object) -> bool:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.clients.completions import Reader as CompletionsClient
-from ropelime.clients.completions import Reading as TokenLogprobs
+from ropelime.clients.completions import CompletionsClient, TokenLogprobs
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
@@ -159,7 +158,7 @@ class ServerSurrogate(Surrogate):
         scorer = ServerScorer(self._client, tokenized, self._window)
         ids, answer = scorer.probe()
         self._check_tokens(ids[1:], answer)
-        self._served_by = answer.by
+        self._served_by = answer.served_by
         return scorer
 
     def _check_tokens(self, ids: Iterable[int], answer: TokenLogprobs) -> None:
@@ -237,7 +236,7 @@ class ServerScorer(Scorer):
     ) -> TokenLogprobs | None:
         """Score sequences and keep the log-probabilities of the output; gives the last answer."""
         answer, done, total = None, 0, sum(map(len, sequences))
-        with closing(self._client.read(sequences)) as answers:
+        with closing(self._client.score(sequences)) as answers:
             for item in answers:
                 if item is not None:
                     number, answer = item

@@ -1,11 +1,11 @@
-"""Cut a text into the units that get switched on and off: sentences, paragraphs or words.
+"""Split a text into the units that are ablated: sentences, paragraphs or words.
 
 Every function takes any string and returns spans of character offsets that tile it exactly. White
 space between two units belongs to the first of them, and leading white space to the first unit.
 
-Sentences come from three layers. Lines are read first, because a list, a table or code has no
-sentence marks to go by. Running prose then goes to ``sentencex``, which ships its abbreviation
-lists inside the wheel. Last, a few repairs mend what that splitter is known to get wrong.
+Sentences are found in three steps. Lists, tables and code are split at their lines, as they have no
+sentence marks. Running prose is split by ``sentencex``, which has abbreviation lists for many
+languages. Last, known errors of that splitter are repaired.
 """
 
 import re
@@ -17,10 +17,10 @@ import regex
 import sentencex
 
 Span = tuple[int, int]
-_WINDOW = 4096  # The splitter sees no more at a time: it is quadratic on long lines.
-_LONG = 200  # It keeps quotations and list items whole, but not if they are this long.
+_WINDOW = 4096  # Characters per call of the splitter, which is quadratic on long lines.
+_LONG = 200  # Longer quotations and list items, which it keeps whole, are split again.
 _WRAPPED = 40  # A line this long that stops in mid-sentence was wrapped by an editor.
-# Languages are told apart by the Unicode names of their letters or, if Latin, by function words.
+# Languages are detected by the Unicode names of their letters or, if Latin, by function words.
 _SCRIPTS = {"ARABIC": "ar", "CYRILLIC": "ru", "DEVANAGARI": "hi", "GREEK": "el", "TAMIL": "ta"}
 _COMMON = {
     "en": "the of and to in is that it was he she for on are with as i you be a no do am at me",
@@ -42,23 +42,23 @@ _LATE_ITEM = regex.compile(r"(?!1\.)\d+\.\s")
 _OWN_LINE = regex.compile(r"\s*(#{1,6}\s|\|)|( {4}|\t)(?!\s*([\p{L}'’\"“-]+[,;:]? ){6})")
 _LABEL = regex.compile(r"\p{Lu}[\p{L}\p{N} _-]{0,24}:(?:\s|$)")  # A speaker or a field name.
 _LINE_DONE = regex.compile(rf"[.!?…。！？।॥؟۔]{_CLOSE}*$")
-# Two characters not to be parted. A pair shows every grapheme cluster if we also refuse the odd
-# harmless cut: after a joiner or stacking sign without partner, or between two whole flags.
+# Two characters that must not be separated. Pairs cover all grapheme clusters, at the price of
+# refusing a few valid cuts: after a joiner or stacking sign without partner, or between two flags.
 _PAIR = regex.compile(r"(?s)[\p{InSC=Virama}\p{InSC=Invisible_Stacker}\u200D].|\X")
 _CONTENT = regex.compile(r"[\p{L}\p{N}\p{So}\p{Sc}\p{Co}\p{RI}]")
 _WORD_CUT = regex.compile(
     rf"(?w)(?:(?<!(?:^|\s)\p{{P}}*)(?={_UNSPACED})"
     rf"|(?<={_UNSPACED}[\p{{M}}\p{{Cf}}\p{{P}}]*)(?=[^\p{{P}}\p{{M}}\p{{C}}\s]))\b"
 )
-# Ends it overlooks: marks or emoji after the stop, "…", Khmer, Tibetan, and "me." as in Maine.
+# Ends that it misses: marks or emoji after the stop, "…", Khmer, Tibetan, and "me." as in Maine.
 _MISSED = regex.compile(
     rf"(?<![.!?…\[(])(?<stop>[.!?…]++)(?:(?<=…)|{_CLOSE}++|(?=\s*+{_EMOJI}))(?<emoji>\s*+{_EMOJI}++)*+"
     rf"\s++(?={_OPEN}*+\p{{Lu}})|[។៕།༎]++\s++"
     rf"|(?:\b(?:art|ill|me|miss|no|ok)|(?<![\w,;] )\bNo)\.\s++(?={_OPEN}*+\p{{Lu}}[\p{{Ll}}\s'’])"
 )
-# What still belongs to a sentence: marks and note numbers right after the stop, and emoji.
+# Still part of a sentence: marks and note numbers right after the stop, and emoji.
 _TRAILER = regex.compile(rf"((?<=\S)({_CLOSE}|\p{{No}}|\[\d+\])++(?!\w))?+(\s*+{_EMOJI}++)*+")
-# What the splitter takes for one whole with all that follows, up to its partner if it has one.
+# Characters that the splitter does not split after, up to their partner if they have one.
 _BINDER = regex.compile(r"""["“”„«»‘「」『』()\[\]•⁃\p{So}]|(?<!\w)['`]""")
 _OPENER = regex.compile(rf"(?<=\s){_OPEN}+$")
 _ENUMERATOR = regex.compile(r"\s*\(?(?:\d{1,3}|\p{L}|[ivxIVX]{1,5})[.)]\s*")
@@ -67,7 +67,7 @@ _TIGHT = regex.compile(
     r"(?<=(?<![\w./:@#=&%$\\-])(?:[\p{Ll}\p{Lo}][\p{L}\p{M}'’]*\.+|[\p{L}\p{M}'’]+[!?]+))"
     rf"(?![ºª]){_OPEN}*[\p{{Lu}}\p{{Lo}}][\p{{L}}\p{{M}}'’]*(?:[\s,.;:!?)\"]|[^\x00-\x7F]|$)"
 )
-# Where not to cut: abbreviations that its lists lack, and quotations that a sentence goes on from.
+# Where not to cut: abbreviations that its lists lack, and quotations within a sentence.
 _GLUE = regex.compile(
     r"(?<=\b(?:Mmes?|Mlles?|Assoc)\.\s+)(?=\p{Lu})|(?<=[」』])(?=って|と(?!て|ころ|にかく))"
     rf"|(?<=[.!?…]{_CLOSE}+\s+)(?=\p{{Ll}})"
@@ -78,7 +78,7 @@ _GLUE = regex.compile(
 
 def sentences(text: str) -> list[Span]:
     """Cut a text into sentences, and into lines where it has lists, headings, tables or code."""
-    # The splitter wants valid Unicode and plain spaces; one for one, so that offsets stay true.
+    # The splitter needs valid Unicode and plain spaces; replaced one for one, so offsets stay valid.
     flat = re.sub(r"[\ud800-\udfff]", "\ufffd", re.sub(r"\s", " ", text))
     blocks = [*_blocks(text), (len(text), False)]
     cuts: list[int] = []
@@ -86,7 +86,7 @@ def sentences(text: str) -> list[Span]:
         cuts += [start, *(_prose_cuts(flat, start, end) if prose else ())]
     spans: list[Span] = []
     for begin, end in _tile(text, cuts):
-        # Marks alone say nothing: they join the sentence before, or open the first one.
+        # Marks alone are not a sentence: they join the one before, or open the first one.
         if spans and not (_CONTENT.search(text, begin, end) and _CONTENT.search(text, *spans[-1])):
             begin = spans.pop()[0]
         spans.append((begin, end))
@@ -147,7 +147,7 @@ def _blocks(text: str) -> list[tuple[int, bool]]:
             if not (before and shape == "prose") or _LABEL.match(body):
                 blocks.append((at, shape == "prose"))
                 kind = shape
-            # If prose has a stop here, the splitter will say whether it is only that of "Dr."
+            # If prose has a stop here, the splitter decides whether it is only that of "Dr."
             done = kind == "line" or (kind == "item" and _LINE_DONE.search(body))
             runs_on = not done and len(body) >= _WRAPPED and body[-1] not in ":："
         elif not fence:
@@ -175,7 +175,7 @@ def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
     for begin, stop in pairwise([start, *sorted(cuts), end]):
         if stop - begin > _LONG:
             cuts.update(start + cut for cut in _split(bare, begin - start, stop - start, language))
-    # Marks that open a block have no sentence before them in it, so they go with the one after.
+    # Marks that open a block have no sentence before them, so they join the one after.
     last, head = start, next((m.start() for m in _CONTENT.finditer(flat, start, end)), end)
     for cut in sorted(cuts):
         if opener := _OPENER.search(flat, max(last, cut - 8), cut):
@@ -195,7 +195,7 @@ def _split(flat: str, start: int, end: int, language: str) -> Iterator[int]:
     """Yield where the splitter starts a sentence, found again in the text in case it edits it."""
     while start < end:
         stop = min(end, start + _WINDOW)
-        # What a window cuts off may be half a quotation, so its last quarter is not to be trusted.
+        # A window may end within a quotation, so cuts in its last quarter are discarded.
         edge = end if stop == end else stop - _WINDOW // 4
         begins, at, half = [start], start, start + _WINDOW // 2
         for piece in map(str.strip, sentencex.segment(language, flat[start:stop])):
@@ -209,10 +209,10 @@ def _split(flat: str, start: int, end: int, language: str) -> Iterator[int]:
 
 
 def _missed(flat: str, start: int, end: int, language: str) -> Iterator[int]:
-    """Yield sentence starts that the splitter overlooks."""
+    """Yield sentence starts that the splitter misses."""
     for match in _MISSED.finditer(flat, start, end):
         if match["stop"] == "." and not match["emoji"]:
-            # Ask again without the closing marks, which hide from it whether this is "Inc."
+            # Split again without the closing marks, which hide whether this is "Inc."
             word = regex.search(r"[\w.]*$", flat[max(start, match.start() - 24) : match.start()])[0]
             probe = f"It {word}. {flat[match.end() : match.end() + 24]}"
             if "".join(sentencex.segment(language, probe)[:1]).strip() != f"It {word}.":

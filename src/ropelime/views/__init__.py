@@ -1,1 +1,1 @@
-"""Views: they read an explanation and compute nothing."""
+"""Views of an explanation: terminal, HTML, plots, JUnit. They display results and compute nothing."""

@@ -1,4 +1,4 @@
-"""An explanation as a web page: plain data for the component, and a document that holds everything."""
+"""An explanation as a web page: JSON data for the component, and a self-contained document."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from ropelime.method.targets import TARGETS
 from ropelime.results.explanation import ExplanationData
-from ropelime.views.findings import findings
-from ropelime.views.text import visible
-from ropelime.views.uncertainty import places, uncertainty
+from ropelime.text.display import shorten, visible
+from ropelime.views.findings import findings, places
 
-_DIGITS = 6  # significant ones of a figure in the data: more than a page can show
-_HEIGHT = 760  # of the frame in a notebook, in pixels; it can be dragged
-# What could end the script element or a line of JavaScript; a JSON reader gives back the same text.
+_DIGITS = 6  # significant digits of a number in the data: more than the page displays
+_TITLE = 60  # characters of the answer in the title
+_HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
+# Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 _PAGE = """\
 <!doctype html>
@@ -38,7 +40,7 @@ _PAGE = """\
 <main>
 <h1>Which part of the prompt carried this answer?</h1>
 <div id="ropelime"></div>
-<noscript>This page is drawn by a script inside it, and scripts are switched off.</noscript>
+<noscript>This page needs JavaScript, which is switched off.</noscript>
 </main>
 <script type="application/json" id="ropelime-data">{data}</script>
 <script>{js}</script>
@@ -53,21 +55,22 @@ _START = (
 
 
 def payload(e: ExplanationData) -> dict[str, Any]:
-    """What the component in ``static/report.js`` shows, as plain JSON data.
+    """The data of the component in ``static/report.js``, as plain JSON.
 
-    Text comes in pieces and not as offsets, which Python and JavaScript count differently.
+    Text comes in pieces instead of offsets, which Python and JavaScript count differently.
     """
+    target = TARGETS.get(e.config["target"].get("name"))
     return {
         "prompt": _blocks(e),
         "features": _features(e),
         "answer": _answer(e),
-        # (n, T): how much each feature moves each token, to five digits below the largest of them
+        # (n, T): how much each feature changes each token, to five digits below the largest
         "token_weights": _rounded(e.token_weights),
         "unit": e.config.get("unit", ""),
-        # A weight per output token is the mean over the tokens of a part; any other is their sum.
-        "mean": str(e.config.get("unit", "")).endswith("per output token"),
+        # Whether the weight of a part of the answer is the mean over its tokens; else it is the sum.
+        "mean": target is not None and target.per_token,
         "granularity": e.config.get("features", ""),
-        "trust": uncertainty(e).trust,
+        "trust": None if e.trust is None else asdict(e.trust),
         "warnings": [visible(text) for text in e.diagnostics.warnings],
         "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
         "diagnostics": _diagnostics(e),
@@ -77,18 +80,16 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
 
 def report(e: ExplanationData) -> str:
-    """A document that needs no server and no network: style, script and data are inside it."""
+    """A self-contained document with its style, script and data; it needs no server."""
     css, js = static("report.css"), static("report.js")
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (js, _START))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'sha256-{_digest(css)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    answer = " ".join(visible(e.output).split())
-    title = answer if len(answer) <= 60 else answer[:59] + "…"
     return _PAGE.format(
         policy=policy,
-        title=html.escape(f"{title} · RoPE-LIME"),
+        title=html.escape(f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME"),
         css=css,
         data=_script_json(payload(e)),
         js=js,
@@ -97,7 +98,7 @@ def report(e: ExplanationData) -> str:
 
 
 def frame(e: ExplanationData) -> str:
-    """The report in a frame of its own, for notebooks: neither side can style or script the other."""
+    """The report in an isolated frame, for notebooks."""
     return (
         '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" '
         f'width="100%" height="{_HEIGHT}" style="border: 0; resize: vertical; overflow: auto" '
@@ -106,7 +107,7 @@ def frame(e: ExplanationData) -> str:
 
 
 def static(name: str) -> str:
-    """One of the files that a page loads: ``report.css`` or ``report.js``."""
+    """The text of a file of the component: ``report.css`` or ``report.js``."""
     return (resources.files("ropelime.views") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -120,7 +121,7 @@ def _digest(text: str) -> str:
 
 
 def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
-    """The prompt as written, in blocks: chunks or messages with their names, and what is between."""
+    """The prompt in blocks: chunks or messages with their names, and the text between them."""
     prompt = e.prompt
     if prompt.kind == "messages":
         named = [(m.start, m.end, m.role) for m in prompt.messages if m.end > m.start]
@@ -146,7 +147,7 @@ def _title(text: str) -> str:
 
 
 def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
-    """A stretch of the prompt, cut where features begin and end."""
+    """A span of the prompt, cut where features begin and end."""
     pieces: list[dict[str, Any]] = []
 
     def add(first: int, last: int, feature: int | None) -> None:
@@ -165,13 +166,13 @@ def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _features(e: ExplanationData) -> list[dict[str, Any]]:
-    known, place = uncertainty(e), places(e)
+    place, normalized = places(e), e.normalized_intervals
     return [
         {
             "score": _figure(e.normalized_weights[i]),
             "weight": _figure(e.weights[i]),
-            "interval": _interval(known.weights, i),
-            "score_interval": _interval(known.normalized_weights, i),
+            "interval": _interval(e.intervals, i),
+            "score_interval": _interval(normalized, i),
             "rank": place[i],
         }
         for i in range(len(e.features))
@@ -183,9 +184,9 @@ def _interval(intervals: Any, i: int) -> list[float | None] | None:
 
 
 def _answer(e: ExplanationData) -> dict[str, Any]:
-    """The answer in pieces, each with the output tokens [first, last) that it is made of.
+    """The answer in pieces, each with its output tokens [first, last).
 
-    Tokens can share a character (one of several bytes, say); they share a piece then.
+    Tokens that share a character, such as one of several bytes, share a piece.
     """
     pieces: list[dict[str, Any]] = []
     at = 0
@@ -209,26 +210,27 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
 
 
 def _diagnostics(e: ExplanationData) -> list[list[str]]:
-    """Each figure with its name and its meaning in plain words."""
+    """The name, the value and the meaning of each figure."""
     d = e.diagnostics
     fit = f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none"
     return [
         [
             "Likelihood of the answer",
             f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}",
-            "What the surrogate gives a token of the answer on average, with the whole prompt and with "
-            f"none of the features ({_minus(d.logprob_full)} and {_minus(d.logprob_empty)} nats). The "
-            "larger the fall, the more there is to explain.",
+            "The surrogate's mean probability of a token of the answer, with the full prompt and "
+            f"without its features ({_minus(d.logprob_full)} and {_minus(d.logprob_empty)} nats). The "
+            "larger the drop, the more there is to explain.",
         ],
         [
             "Fit",
             fit,
-            "So much of what the masks did to the answer comes out by adding up single shares (R²).",
+            "How much of the variance between masked prompts the sum of single weights explains (R²).",
         ],
         [
-            "Readings that count",
+            "Effective sample size",
             f"{d.effective_samples:.0f} of {len(e.surrogate_scores.masks) - 1}",
-            "Masked prompts that are far from the real one count less; this is what is left of them.",
+            "Masked prompts that are far from the full one count less in the fit; this is how many "
+            "remain.",
         ],
     ]
 
@@ -236,9 +238,9 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
 def _cost(e: ExplanationData) -> list[list[str]]:
     d, cost = e.diagnostics, e.cost
     rows = [
-        ["masked prompts read", f"{cost.masks:,}"],
-        ["tokens run", f"{cost.tokens:,}"],
-        ["masks drawn", f"{d.masks_scored:,} of {d.masks_requested:,} asked for"],
+        ["masked prompts scored", f"{cost.masks:,}"],
+        ["tokens processed", f"{cost.tokens:,}"],
+        ["masks sampled", f"{d.masks_scored:,} of {d.masks_requested:,} requested"],
     ]
     if cost.seconds is not None:
         rows.append(["seconds", f"{cost.seconds:.1f}"])
@@ -258,7 +260,7 @@ def _worded(value: Any) -> str:
 
 
 def _chance(logprob: float) -> str:
-    chance = math.exp(min(logprob, 0.0))  # a function in a surrogate's place may give anything
+    chance = math.exp(min(logprob, 0.0))  # a function as a surrogate may return anything
     return f"{chance:.0%}" if chance >= 0.01 else "under 1%"
 
 

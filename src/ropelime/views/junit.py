@@ -1,4 +1,4 @@
-"""Checked assertions as JUnit XML, which most CI servers show."""
+"""Checked assertions as JUnit XML, which most CI servers display."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ropelime.results.assertions import Verdict
-from ropelime.views.text import visible
+from ropelime.text.display import visible
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class Case:
     """One assertion, or one line that could not be checked.
 
     Attributes:
-        line: Where it stands in the file, from 1.
-        name: What the line calls itself.
+        line: Its line in the file, from 1.
+        name: The name of that line.
         what: The assertion in words.
         verdict: Whether it holds; None if it could not be checked.
-        wrong: Why it could not be.
-        seconds: What it took.
+        wrong: Why it could not be checked.
+        seconds: How long it took.
     """
 
     line: int
@@ -44,28 +44,25 @@ def junit(file: str, cases: Sequence[Case]) -> str:
         "errors": str(sum(case.verdict is None for case in cases)),
         "time": f"{sum(case.seconds for case in cases):.3f}",
     }
+    # visible(): XML has no control characters, not even escaped ones.
     root = ElementTree.Element("testsuites", {"name": "ropelime check", **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _text(file), **counts, "skipped": "0"})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": visible(file), **counts, "skipped": "0"})
     for case in cases:
         entry = ElementTree.SubElement(
             suite,
             "testcase",
             {
-                "classname": _text(case.name),
-                "name": _text(f"line {case.line}: {case.what}"),
+                "classname": visible(case.name),
+                "name": visible(f"line {case.line}: {case.what}"),
                 "time": f"{case.seconds:.3f}",
             },
         )
         if case.verdict is None:
-            said = {"message": _text(case.wrong), "type": "InputError"}
-            ElementTree.SubElement(entry, "error", said).text = _text(case.wrong)
+            kind, why, error = "error", visible(case.wrong), "InputError"
         elif case.fails:
-            said = {"message": _text(case.verdict.why), "type": "AssertionError"}
-            ElementTree.SubElement(entry, "failure", said).text = _text(case.verdict.why)
+            kind, why, error = "failure", visible(case.verdict.why), "AssertionError"
+        else:
+            continue
+        ElementTree.SubElement(entry, kind, {"message": why, "type": error}).text = why
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
-
-
-def _text(text: str) -> str:
-    """XML has no control characters, not even escaped ones."""
-    return visible(text)

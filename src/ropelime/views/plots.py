@@ -1,6 +1,6 @@
 """Plots for papers and slides: ranked bars, features against output tokens, quality against budget.
 
-Each gives back a matplotlib figure; ``figure.savefig(path)`` writes it.
+Each returns a matplotlib figure; ``figure.savefig(path)`` writes it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.results.explanation import ExplanationData
-from ropelime.views.text import visible
-from ropelime.views.uncertainty import uncertainty
+from ropelime.text.display import shorten, visible
 
-# Okabe and Ito's blue and vermilion: apart for every common colour blindness.
+# Okabe and Ito's blue and vermilion: distinct for every common kind of colour blindness.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 STYLE = {
     "svg.hashsalt": "ropelime",
@@ -38,41 +37,41 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
     """Draw the largest weights as bars, blue where they support and hatched orange where they oppose.
 
     Args:
-        e: What to draw.
+        e: The explanation.
         top: How many features.
     """
-    shares = e.top(top)
-    if not shares:
+    largest = e.top(top)
+    if not largest:
         raise InputError(f"ranked() draws at least one feature, not top={top}.")
-    at = np.arange(len(shares))
+    at = np.arange(len(largest))
     with matplotlib().rc_context(STYLE):
-        figure = new_figure(7.2, 0.9 + 0.34 * len(shares))
+        figure = new_figure(7.2, 0.9 + 0.34 * len(largest))
         axes = figure.subplots()
-        for place, share in zip(at, shares, strict=True):
-            for_it = share.weight >= 0
+        for place, feature in zip(at, largest, strict=True):
+            supports = feature.weight >= 0
             axes.barh(
                 place,
-                share.weight,
+                feature.weight,
                 0.66,
-                color=BLUE if for_it else "#F6CDB0",
-                edgecolor=BLUE if for_it else ORANGE,
-                hatch=None if for_it else "////",
+                color=BLUE if supports else "#F6CDB0",
+                edgecolor=BLUE if supports else ORANGE,
+                hatch=None if supports else "////",
             )
-        if (intervals := uncertainty(e).weights) is not None:
-            weights = np.array([share.weight for share in shares])
-            low, high = np.array([intervals[share.index] for share in shares]).T
+        if e.intervals is not None:
+            weights = np.array([feature.weight for feature in largest])
+            low, high = np.array([e.intervals[feature.index] for feature in largest]).T
             axes.errorbar(
                 weights, at, xerr=[weights - low, high - weights],
                 fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.8)
-        names = [f"{_name(share.text)}  {share.normalized_weight:.0%}" for share in shares]
+        names = [f"{_name(feature.text)}  {feature.normalized_weight:.0%}" for feature in largest]
         axes.set_yticks(at, names, parse_math=False)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(
-            f"weight, {e.config.get('unit', '')}" + ("\n(90% interval)" * (intervals is not None))
+            f"weight, {e.config.get('unit', '')}" + ("\n(90% interval)" * (e.intervals is not None))
         )
         return figure
 
@@ -81,10 +80,10 @@ def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
     """Draw how much each of the largest features moves each output token.
 
     Args:
-        e: What to draw.
+        e: The explanation.
         top: How many features, in the order of the prompt.
     """
-    chosen = sorted(share.index for share in e.top(top))
+    chosen = sorted(feature.index for feature in e.top(top))
     if not chosen:
         raise InputError(f"heat_map() draws at least one feature, not top={top}.")
     grid = e.token_weights[chosen]
@@ -95,9 +94,7 @@ def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
         axes = figure.subplots()
         colours = matplotlib("colors").LinearSegmentedColormap.from_list("", [ORANGE, "white", BLUE])
         image = axes.imshow(grid, cmap=colours, vmin=-most, vmax=most, aspect="auto")
-        for row, column in np.argwhere(
-            grid < -0.15 * most
-        ):  # opposition can be told without its colour
+        for row, column in np.argwhere(grid < -0.15 * most):  # not by colour alone
             axes.text(column, row, "−", ha="center", va="center", fontsize=8)
         axes.set_yticks(
             range(len(chosen)), [_name(e.features[i].text) for i in chosen], parse_math=False
@@ -118,15 +115,15 @@ def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
 def quality(
     series: Mapping[str, Sequence[tuple[float, float]]],
     *,
-    budget: str = "masked prompts read",
+    budget: str = "masked prompts scored",
     measure: str = "quality",
 ) -> Any:
     """Draw quality against budget, a line for each method.
 
     Args:
-        series: (budget, quality) of each method, by its name.
-        budget: What the budget is counted in.
-        measure: What the quality is.
+        series: (budget, quality) points of each method, by its name.
+        budget: The unit of the budget.
+        measure: The measure of quality.
     """
     if not any(series.values()):
         raise InputError("quality() needs at least one series with a point in it.")
@@ -154,7 +151,7 @@ def quality(
 
 
 def matplotlib(module: str | None = None) -> Any:
-    """The library or one of its modules, imported where a figure is drawn and not before."""
+    """The library or one of its modules, imported only when a figure is drawn."""
     try:
         return import_module(f"matplotlib.{module}" if module else "matplotlib")
     except ImportError:
@@ -162,19 +159,18 @@ def matplotlib(module: str | None = None) -> Any:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure of its own: no window, no state that is shared with the caller's plots."""
+    """A figure without a window and without state that is shared with the caller's plots."""
     return matplotlib("figure").Figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Any, stem: Path) -> list[Path]:
     """Write a figure as SVG and PNG, the same bytes for the same data."""
     svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
-    with matplotlib().rc_context(STYLE):  # it has the salt of the names inside an SVG
+    with matplotlib().rc_context(STYLE):  # it sets the salt of the ids inside an SVG
         figure.savefig(svg, metadata={"Date": None, "Creator": None})
         figure.savefig(png, dpi=150, metadata={"Software": None})
     return [svg, png]
 
 
-def _name(text: str, most: int = _LABEL) -> str:
-    line = " ".join(visible(text).split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+def _name(text: str, limit: int = _LABEL) -> str:
+    return shorten(visible(text), limit)

@@ -1,4 +1,4 @@
-"""An explanation in the terminal: the prompt shaded by share, the ranking, and when not to trust it."""
+"""An explanation in the terminal: the prompt shaded by weight, the ranking, and its warnings."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.explanation import ExplanationData
-from ropelime.views.findings import findings, surrogates
-from ropelime.views.text import plain
-from ropelime.views.uncertainty import places, uncertainty
+from ropelime.text.display import plain, shorten
+from ropelime.views.findings import findings, places, surrogates
 
-# Blue supports and orange opposes: these two stay apart for every common kind of colour blindness.
+# Blue supports and orange opposes: distinct for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
 _OPPOSE = ((0xFE, 0xE6, 0xCE), (0xA6, 0x36, 0x03))
-_WHITE_FROM = 0.72  # of the deepest shade: there white ink stands out more than black
-_BARS = ("#3c8cdc", "#e07b20")  # to be seen on black and on white
-_SHADE_FROM = 0.15  # of the largest weight: smaller ones are left plain
-_BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these
+_WHITE_FROM = 0.72  # of the deepest shade: from here white ink has more contrast than black
+_BARS = ("#3c8cdc", "#e07b20")  # visible on black and on white
+_SHADE_FROM = 0.15  # of the largest weight: smaller ones have no shade
+_BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these limits
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _RAISED = str.maketrans("-=0123456789", "⁻⁼⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(explanation: ExplanationData, *, top: int = 5) -> RenderableType:
-    """Something that Rich can print, made to the width and the colours of where it is printed.
+    """A renderable for Rich that adapts to the width and the colours of the console.
 
     Args:
-        explanation: What to show.
+        explanation: The explanation.
         top: How many features the ranking lists.
     """
     return _View(explanation, top)
 
 
 def show(explanation: ExplanationData, *, top: int = 5, console: Console | None = None) -> None:
-    """Print an explanation; colour appears on a terminal only."""
+    """Print an explanation, in colour only on a terminal."""
     (console or Console()).print(render(explanation, top=top))
 
 
 def to_svg(explanation: ExplanationData, *, top: int = 5, width: int = 100) -> str:
-    """The same view as a picture, for documents."""
+    """The same view as an SVG picture, for documents."""
     console = Console(
         record=True, file=io.StringIO(), width=width, force_terminal=True, color_system="truecolor"
     )
     console.print(render(explanation, top=top))
     picture = console.export_svg(title="ropelime", unique_id="ropelime")
-    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # they come from elsewhere
+    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # they are loaded from the web
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class _View:
         yield _prompt(e, 0 if coloured else self.top)
         yield _rule("answer")
         yield _answer(e)
-        yield _rule(f"the {min(self.top, len(e.features))} largest shares")
+        yield _rule(f"the {min(self.top, len(e.features))} largest weights")
         yield _ranking(e, self.top, options.max_width)
-        if trust := uncertainty(e).trust:
-            yield Text(plain(f"trust {trust['value']:.0%} · {trust['text']}"))
+        if e.trust is not None:
+            yield Text(plain(f"trust {e.trust.value:.0%} · {e.trust.text}"))
         for finding in findings(e):
             yield Text(finding)
         yield Text(plain(_summary(e)), style="dim")
@@ -93,12 +92,12 @@ def _answer(explanation: ExplanationData) -> Text:
 
 
 def _prompt(explanation: ExplanationData, marked: int) -> Text:
-    """The prompt with shades; the first ``marked`` features carry their place."""
+    """The prompt with shades; the first ``marked`` features carry their rank."""
     text = Text()
     source, at = explanation.prompt.text, 0
     largest = float(abs(explanation.weights).max()) or 1.0
     place = places(explanation)
-    first = {share.index for share in explanation.top(marked)}
+    first = {ranked.index for ranked in explanation.top(marked)}
     for i, (feature, weight) in enumerate(zip(explanation.features, explanation.weights, strict=True)):
         text.append(plain(source[at : feature.start]), style="dim")
         body = feature.text.rstrip()
@@ -113,7 +112,7 @@ def _prompt(explanation: ExplanationData, marked: int) -> Text:
 
 def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
-    intervals, place = uncertainty(explanation).normalized_weights, places(explanation)
+    intervals, place = explanation.normalized_intervals, places(explanation)
     prompt = explanation.prompt
     for justify in ("left", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
@@ -122,32 +121,30 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
     largest = float(explanation.normalized_weights.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
-    for share in explanation.top(top):
-        sign = "+" if share.weight >= 0 else "-"
-        bar = sign + _bar(longest * share.normalized_weight / largest)
-        part = explanation.features[share.index].part
-        between: tuple[str, ...] = ()
+    for ranked in explanation.top(top):
+        sign = "+" if ranked.weight >= 0 else "-"
+        bar = sign + _bar(longest * ranked.normalized_weight / largest)
+        interval: tuple[str, ...] = ()
         if intervals is not None:
-            low, high = intervals[share.index]
-            between = (f"{low:.0%} to {high:.0%}",)
+            low, high = intervals[ranked.index]
+            interval = (f"{low:.0%} to {high:.0%}",)
+        origin: tuple[Text, ...] = ()
+        if prompt.origins:
+            name = plain(str(prompt.origin(explanation.features[ranked.index].part)))
+            origin = (Text(shorten(name, max(width // 4, 1), keep_end=True)),)
         table.add_row(
-            place[share.index],
-            f"{share.normalized_weight:.0%}",
-            *between,
-            Text(bar.ljust(longest + 1), style=_BARS[share.weight < 0]),
-            *((Text(_end(plain(str(prompt.origin(part))), width // 4)),) if prompt.origins else ()),
-            Text(plain(" ".join(share.text.split()))),  # a plain string would be read as markup
+            place[ranked.index],
+            f"{ranked.normalized_weight:.0%}",
+            *interval,
+            Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]),
+            *origin,
+            Text(plain(" ".join(ranked.text.split()))),  # a plain string would be parsed as markup
         )
     return table
 
 
-def _end(text: str, width: int) -> str:
-    """The end of a text that is too long: of a path, that is where the file is."""
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
-
-
 def _bar(length: float) -> str:
-    """A bar of so many columns, to an eighth of one; the smallest is seen too."""
+    """A bar of this many columns, to an eighth of one; at least an eighth is visible."""
     eighths = max(1, round(8 * length))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
@@ -156,18 +153,18 @@ def _summary(explanation: ExplanationData) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
     return (
-        f"{surrogates(explanation)} read {cost.masks} masked prompts, "
-        f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats a token with the "
+        f"{surrogates(explanation)} scored {cost.masks} masked prompts, "
+        f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats per token with the "
         f"features, {d.logprob_empty:.2f} without · R² {d.r2:.2f}"
     )
 
 
-def _style(share: float) -> Style:
+def _style(weight: float) -> Style:
     """A background for a weight between -1 and 1."""
-    depth = abs(share)
+    depth = abs(weight)
     if depth < _SHADE_FROM:
         return Style()
-    light, dark = _SUPPORT if share > 0 else _OPPOSE
+    light, dark = _SUPPORT if weight > 0 else _OPPOSE
     r, g, b = (round(x + (y - x) * depth) for x, y in zip(light, dark, strict=True))
     ink = "#ffffff" if depth > _WHITE_FROM else "#000000"
     return Style(bgcolor=f"#{r:02x}{g:02x}{b:02x}", color=ink)

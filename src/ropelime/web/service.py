@@ -20,7 +20,7 @@ from ropelime.typing import Ints, Masks
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.schema import ExplainRequest
-from ropelime.web.settings import Limits, Settings
+from ropelime.web.settings import Limits, ServerSettings
 
 _SNIPPET = 160  # characters of a text in the history's list
 _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"  # they make emoji and letters
@@ -38,7 +38,7 @@ class Refused(InputError):
 class Service:
     """The models, the queue and the history of one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         """Open the history; models are loaded when they are first asked for."""
         self.settings = settings
         self.history = History(settings.history)

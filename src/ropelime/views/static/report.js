@@ -1,18 +1,18 @@
-/* The explanation as a component: ropelime.mount(element, payload) builds it, destroy() takes it away.
+/* The explanation as a component: ropelime.mount(element, payload) builds it, destroy() removes it.
 
-   The payload is what ropelime.views.html.payload makes. Everything in it is put on the page as text. The
-   weights of a part of the answer come from the weights of its tokens, so no server is asked. */
+   ropelime.views.html.payload makes the payload. All of it is put on the page as text. The weights of a
+   part of the answer are computed here, from the weights of its tokens. */
 (function () {
   "use strict";
 
-  const ROWS = 10; // of the ranking, before the rest is asked for
-  const STOPS = 24; // more parts than this are one tab stop, and the arrow keys go through them
-  const MARKED = 5; // so many features carry their rank in the prompt
-  const FLOWS = 200; // not in a block of more features: a mark moves all words after it, and that takes time
+  const ROWS = 10; // of the ranking, before "Show all"
+  const STOPS = 24; // more parts than this are one tab stop, and the arrow keys move between them
+  const MARKED = 5; // features that carry their rank in the prompt
+  const FLOWS = 200; // not in blocks of more features: a mark moves all words after it, which is slow
   const CUT = 240; // characters of a feature in the ranking
   const TICKS = 40; // features that are marked on the strip beside a long prompt
   const STEPS = 40; // of a shade
-  const LEADS = 0.2; // a share that is worth calling the finding
+  const LEADS = 0.2; // the smallest normalised weight that the headline reports as the finding
   let mounted = 0;
 
   function make(tag, name, ...children) {
@@ -22,8 +22,8 @@
     return element;
   }
 
-  function percent(share) {
-    const value = 100 * share;
+  function percent(part) {
+    const value = 100 * part;
     return (value >= 9.95 || value === 0 ? value.toFixed(0) : value < 0.05 ? "<0.1" : value.toFixed(1)) + "%";
   }
 
@@ -53,8 +53,8 @@
     }
   }
 
-  /* Shade an element by a weight between -1 and 1. Steps finer than an eye can tell would only cost time:
-     most of a thousand features keep theirs when another part of the answer is looked at. */
+  /* Shade an element by a weight between -1 and 1. Coarse steps save time: most of a thousand features
+     keep their shade when another part of the answer is selected. */
   function shade(element, weight) {
     const depth = Math.round(STEPS * Math.abs(weight));
     const key = (weight < 0 ? -1 : 1) * depth;
@@ -64,7 +64,7 @@
     set(element, "data-sign", depth === 0 ? null : weight < 0 ? "opposes" : "supports");
   }
 
-  /* Arrow keys, Home and End go through a group; with many in it, Tab stops once. */
+  /* Arrow keys, Home and End move within a group; a large group is a single tab stop. */
   function group(container, items) {
     const one = items.length > STOPS;
     let current = 0;
@@ -118,7 +118,7 @@
       }
     }
 
-    /* Places that features share are told by the page's data only: a part of the answer has no intervals. */
+    /* Only the whole answer has shared ranks: they come from intervals, which its parts do not have. */
     function ranked(weights, scores, places) {
       const order = Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
       const rank = new Array(n);
@@ -145,16 +145,16 @@
 
     const root = make("div", "ropelime");
 
-    /* --- the head: the finding in one sentence, and whether to believe it --- */
+    /* --- the head: the finding in one sentence, and whether to trust it --- */
     const first = whole.order[0];
     const quote = make("q", "", cut(texts[first], 160));
     quote.setAttribute("dir", "auto");
-    const share = make("strong", "", percent(whole.scores[first]));
+    const size = make("strong", "", percent(whole.scores[first]));
     const lead = make("p", "rl-lead");
-    if (whole.largest === 0) lead.append("No part of the prompt could be told from the others.");
-    else if (whole.scores[first] < LEADS) lead.append("No single part stands out: ", quote, " has ", share, ".");
-    else if (whole.weights[first] < 0) lead.append(quote, " stands against it, with ", share, " of all weight.");
-    else lead.append(quote, " carries ", share, " of it.");
+    if (whole.largest === 0) lead.append("Every part of the prompt has zero weight.");
+    else if (whole.scores[first] < LEADS) lead.append("No single part stands out: ", quote, " has ", size, " of all weight.");
+    else if (whole.weights[first] < 0) lead.append(quote, " opposes it, with ", size, " of all weight.");
+    else lead.append(quote, " carries ", size, " of it.");
     const verdict = make("a", data.warnings.length ? "rl-verdict rl-verdict-warn" : "rl-verdict");
     verdict.href = `#${id}-trust`;
     const count = data.warnings.length;
@@ -163,7 +163,7 @@
     const head = make("div", "rl-head", lead, verdict);
 
     /* --- the prompt --- */
-    const pieces = Array.from({ length: n }, () => []); // a feature can go on in the next block
+    const pieces = Array.from({ length: n }, () => []); // a feature can span several blocks
     const marks = new Array(n);
     const prompt = make("div");
     for (const block of data.prompt) {
@@ -206,7 +206,7 @@
     const promptTitle = make("h2", "", "Prompt");
     promptTitle.id = `${id}-prompt`;
     const strip = make("div", "rl-strip");
-    strip.setAttribute("aria-hidden", "true"); // the ranking says the same
+    strip.setAttribute("aria-hidden", "true"); // the ranking has the same content
     const ticks = [];
     while (n > STOPS && ticks.length < TICKS) ticks.push(strip.appendChild(make("span", "rl-tick")));
     const middles = []; // where each feature lies in the prompt, between 0 and 1
@@ -223,7 +223,7 @@
     );
     promptBox.setAttribute("aria-labelledby", promptTitle.id);
     promptTitle.after(make(
-      "p", "rl-hidden", "The arrow keys go from part to part, Enter keeps one in view, Escape lets it go."
+      "p", "rl-hidden", "Arrow keys move between parts, Enter pins one, Escape releases it."
     ));
 
     /* --- the answer --- */
@@ -256,7 +256,7 @@
       place.append(span, body ? piece.text.slice(from + body.length) : "");
     }
     const words = { sentence: sentenceSpans.filter((s) => s.parentNode), token: tokenSpans };
-    const modes = make("fieldset", "rl-modes", make("legend", "rl-hidden", "What to point at in the answer"));
+    const modes = make("fieldset", "rl-modes", make("legend", "rl-hidden", "What to select in the answer"));
     const radios = {};
     for (const mode of ["sentence", "token"]) {
       const radio = make("input");
@@ -301,10 +301,10 @@
 
     function row() {
       const parts = {};
-      for (const name of ["rank", "share", "sign", "words", "says"]) parts[name] = make("span", `rl-row-${name}`);
+      for (const name of ["rank", "percent", "sign", "words", "says"]) parts[name] = make("span", `rl-row-${name}`);
       parts.words.setAttribute("dir", "auto");
       parts.says.className = "rl-hidden";
-      parts.figure = make("span", "", parts.says, parts.sign, parts.share);
+      parts.figure = make("span", "", parts.says, parts.sign, parts.percent);
       parts.fill = make("span", "rl-fill");
       parts.whisker = make("span", "rl-whisker");
       const track = make("span", "rl-track", parts.fill, parts.whisker);
@@ -329,7 +329,7 @@
     if (data.warnings.length) {
       trust.append(make("ul", "rl-warnings", ...data.warnings.map((text) => make("li", "", text))));
     } else {
-      trust.append(make("p", "rl-fine", "Nothing that was checked speaks against it."));
+      trust.append(make("p", "rl-fine", "No check raised a warning."));
     }
     const facts = make("dl", "rl-facts");
     for (const [name, value, meaning] of data.diagnostics) {
@@ -339,8 +339,8 @@
     if (data.notes.length) trust.append(make("ul", "rl-notes", ...data.notes.map((text) => make("li", "", text))));
     trust.append(make(
       "p", "rl-caveat",
-      "A small open model, the surrogate, read this answer again under masked prompts. What it shows is " +
-      "evidence about the model that gave the answer, not proof."
+      "A small open model, the surrogate, scored this answer under masked prompts. The result is evidence " +
+      "about the model that gave the answer, not proof."
     ));
     const fold = make("details", "rl-card rl-fold", make("summary", "", "Cost and configuration"));
     for (const table of [data.cost, data.config]) {
@@ -356,10 +356,10 @@
     root.append(head, make("div", "rl-grid", main, side), says);
     host.append(root);
 
-    /* --- what is looked at: pointing wins over focus, and focus over what was clicked --- */
+    /* --- the selection: pointing wins over focus, and focus over what was clicked --- */
     const parts = { point: null, focus: null, pin: null };
     const chosen = { point: null, focus: null, pin: null };
-    const looked = (state) => state.point ?? state.focus ?? state.pin;
+    const selected = (state) => state.point ?? state.focus ?? state.pin;
     let part; // "first,last" of the output tokens that the prompt is shaded for; null is all
     let feature;
     let view = whole;
@@ -367,7 +367,7 @@
     let timer = 0;
     let leave = () => {};
     let leaveRows = () => {};
-    let lit = []; // what is outlined because its feature is looked at
+    let lit = []; // elements that are outlined because their feature is selected
     let pressed = null;
 
     function choose(mode) {
@@ -394,8 +394,8 @@
 
     function draw() {
       frame = 0;
-      const newPart = looked(parts);
-      const newFeature = looked(chosen);
+      const newPart = selected(parts);
+      const newFeature = selected(chosen);
       if (newPart !== part) {
         part = newPart;
         view = part === null ? whole : ofTokens(...part.split(",").map(Number));
@@ -476,27 +476,27 @@
       press("true");
     }
 
-    /* The words for one feature; intervals are those of the whole answer. */
+    /* The description of one feature; intervals exist for the whole answer only. */
     function account(i) {
       const weight = view.weights[i];
       const side = weight === 0 ? "no weight" : weight < 0 ? "opposes" : "supports";
       const object = part === null ? "the answer" : "this part";
       const lines = [`weight ${signed(weight)} ${data.unit}`];
-      const { interval, score_interval: shares } = features[i];
+      const { interval, score_interval: normalised } = features[i];
       if (part === null && interval) lines.push(`90% interval ${plain(interval[0])} to ${plain(interval[1])}`);
-      if (part === null && shares) lines.push(`share ${percent(shares[0])} to ${percent(shares[1])}`);
+      if (part === null && normalised) lines.push(`normalised ${percent(normalised[0])} to ${percent(normalised[1])}`);
       return {
-        share: percent(view.scores[i]),
+        size: percent(view.scores[i]),
         what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`,
         lines
       };
     }
 
-    /* The feature that is looked at, or the first of the ranking where none is. */
+    /* The selected feature, or the first of the ranking. */
     function drawDetail() {
       const i = feature ?? view.order[0];
-      const { share, what: text, lines } = account(i);
-      big.textContent = share;
+      const { size, what: text, lines } = account(i);
+      big.textContent = size;
       what.textContent = text;
       figures.textContent = lines.join(" \u00b7 ");
       excerpt.textContent = cut(texts[i], CUT);
@@ -520,7 +520,7 @@
         at.button.dataset.feature = i;
         at.button.dataset.sign = sign;
         at.rank.textContent = view.place[i];
-        at.share.textContent = percent(view.scores[i]);
+        at.percent.textContent = percent(view.scores[i]);
         at.sign.textContent = weight === 0 ? "" : weight < 0 ? "\u2212" : "+";
         at.says.textContent = `, ${spoken(view.place[i])}, ${weight === 0 ? "no weight" : sign}, `;
         at.words.textContent = cut(texts[i], CUT);
@@ -540,8 +540,8 @@
     function say() {
       let text = "";
       if (feature !== null) {
-        const { share, what: words, lines } = account(feature);
-        text = `${share}, ${words}, ${lines.join(", ")}`;
+        const { size, what: words, lines } = account(feature);
+        text = `${size}, ${words}, ${lines.join(", ")}`;
       } else if (part !== null) {
         const top = view.order.slice(0, 3).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
         text = `For \u201c${partText()}\u201d: ${top.join("; ")}`;
@@ -549,7 +549,7 @@
       if (text !== said) says.textContent = said = text;
     }
 
-    /* --- events: one listener of a kind for each group, however many are in it --- */
+    /* --- events: one listener of each kind for a whole group --- */
     function follow(container, selector, state, value) {
       const found = (event) => {
         const at = event.target.closest ? event.target.closest(selector) : null;
@@ -580,7 +580,7 @@
     follow(prompt, ".rl-feature", chosen, (at) => Number(at.dataset.feature));
     follow(list, ".rl-row", chosen, (at) => Number(at.dataset.feature));
     follow(answer, "[data-part][role]", parts, (at) => at.dataset.part);
-    /* What was asked for by a click may lie far up or down a long prompt. */
+    /* A clicked feature may be far up or down a long prompt. */
     function reveal(i) {
       const { top, bottom } = pieces[i][0].getBoundingClientRect();
       if (top < 0 || bottom > window.innerHeight) pieces[i][0].scrollIntoView({ block: "center" });
@@ -610,7 +610,7 @@
       drawMarks();
     });
 
-    /* A closed fold would be missing on paper. */
+    /* A closed fold would be missing in print. */
     const wasOpen = () => ((fold.dataset.open = String(fold.open)), (fold.open = true));
     const asBefore = () => (fold.open = fold.dataset.open === "true");
     window.addEventListener("beforeprint", wasOpen);
