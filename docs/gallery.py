@@ -1,4 +1,4 @@
-"""Make the pictures of gallery.md: ``make gallery``. Needs Chromium and the development set-up."""
+"""Render the pictures of gallery.md (``make gallery``). Needs Chromium and the development set-up."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CELL = """<!doctype html><html lang="en"><title>notebook</title>
 
 
 def main() -> None:
-    """Explain the built-in example, look at it in every way, and write the pictures."""
+    """Explain the built-in example, open it in every view, and write the pictures."""
     e = explain(context=example.CONTEXT, question=example.QUESTION, output=ANSWER)
     folder = DOCS / "gallery"
     folder.mkdir(exist_ok=True)
     plots.ranked(e).savefig(folder / "ranked.png", dpi=110, metadata={"Software": None})
     plots.heat_map(e).savefig(folder / "tokens.png", dpi=110, metadata={"Software": None})
     (folder / "terminal.svg").write_text(to_svg(e), encoding="utf-8")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as made:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as temporary:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        report, cell = Path(made, "report.html"), Path(made, "cell.html")
+        report, cell = Path(temporary, "report.html"), Path(temporary, "cell.html")
         e.to_html(report)
         cell.write_text(CELL + e._repr_html_(), encoding="utf-8")
 
@@ -52,7 +52,7 @@ def main() -> None:
 
         def on_paper(page: Page) -> None:
             page.emulate_media(media="print")
-            page.evaluate("() => (document.body.style.margin = '48px')")  # paper has margins of its own
+            page.evaluate("() => (document.body.style.margin = '48px')")  # printers add margins
             page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
 
         shoot("report", report, size=(1280, 860))

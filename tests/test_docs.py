@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and no document points at a file that is not there."""
+"""The notebook runs from top to bottom, and every link in the documents leads somewhere."""
 
 from __future__ import annotations
 
@@ -40,3 +40,16 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     for link in filter(None, (part for pair in links for part in pair)):
         if "://" not in link:
             assert (document.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_headings_lead_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for file, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+        assert anchor in _anchors(document.parent / file if file else document), (file, anchor)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

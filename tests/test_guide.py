@@ -1,4 +1,4 @@
-"""The guide's code runs from top to bottom and prints what the guide says."""
+"""The guide's code runs from top to bottom and prints the output shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from servers import Proxy, says
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
-# A block of Python, and what it prints if that is shown.
+# A Python block, and its output if that is shown.
 BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?", GUIDE, re.DOTALL)
 ANSWER = "Lamps carry a guarantee of six years. To use it, send a photograph of the lamp."
 USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
@@ -28,7 +28,7 @@ USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
 def test_the_guide_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = fetch_embedded()  # the model stays where it is; answers go elsewhere
+    folder = fetch_embedded()  # the model stays in its cache; answers get a cache of their own
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / folder.name).symlink_to(folder)
     monkeypatch.chdir(tmp_path)
@@ -52,8 +52,8 @@ def test_the_guide_runs(
 
 
 def same(printed: str, shown: str) -> None:
-    """Shares move by a few points with the chip's arithmetic; the ranking and the text do not."""
-    share = re.compile(r"^(\d+)%", re.MULTILINE)
-    assert share.sub("", printed).split("\n") == share.sub("", shown).split("\n")
-    for ours, theirs in zip(share.findall(printed), share.findall(shown), strict=True):
+    """Weights may differ by a few points between CPUs; the ranking and the text may not."""
+    percentage = re.compile(r"^(\d+)%", re.MULTILINE)
+    assert percentage.sub("", printed).split("\n") == percentage.sub("", shown).split("\n")
+    for ours, theirs in zip(percentage.findall(printed), percentage.findall(shown), strict=True):
         assert abs(int(ours) - int(theirs)) <= 10

@@ -1,4 +1,4 @@
-"""The README's Python prints what the README says, and its table is that of the results."""
+"""The README's example prints the output shown, and its tables match the results files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ RESULTS = ROOT / "results" / "hotpotqa-gold.jsonl.xz"
 
 
 @pytest.mark.real_model
-def test_the_example_prints_what_it_says() -> None:
+def test_the_example_prints_the_output_shown() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (shown,) = re.findall(r"<!-- output -->\n```\n(.*?)```", README, re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, {})
-    # Shares move by a point or two with the chip's arithmetic, so that near ones may change places.
-    ours, theirs = _shares(printed.getvalue()), _shares(shown)
+    # Weights differ by a point or two between CPUs, so close ones may change places.
+    ours, theirs = _percentages(printed.getvalue()), _percentages(shown)
     assert ours.keys() == theirs.keys()
-    for sentence, share in ours.items():
-        assert abs(share - theirs[sentence]) <= 10
+    for sentence, percentage in ours.items():
+        assert abs(percentage - theirs[sentence]) <= 10
 
 
-def _shares(text: str) -> dict[str, int]:
-    return {
-        sentence: int(share) for share, sentence in re.findall(r"^(\d+)% (.+)$", text, re.MULTILINE)
-    }
+def _percentages(text: str) -> dict[str, int]:
+    return {sentence: int(n) for n, sentence in re.findall(r"^(\d+)% (.+)$", text, re.MULTILINE)}
 
 
-def test_the_table_is_what_the_results_say() -> None:
+def test_the_gold_table_matches_the_results() -> None:
     _, rows = read(RESULTS)
     groups = ("2-3", "4-5", "6-8", "9-11", "12+")
     shown = {
@@ -57,7 +55,7 @@ def test_the_table_is_what_the_results_say() -> None:
             assert float(cell) == round(sum(values) / len(values), 3)
 
 
-def test_the_budget_rows_are_what_the_results_say() -> None:
+def test_the_budget_rows_match_the_results() -> None:
     files = {"135M": "smollm2", "1.5B": "qwen2.5-coder-1.5b-instruct"}
     named = {'`preset="evidence"`': "evidence", '`preset="faithful"`': "faithful"}
     named["ContextCite's estimator"] = "contextcite"
@@ -66,7 +64,7 @@ def test_the_budget_rows_are_what_the_results_say() -> None:
     for name, size, cells in rows:
         ten = cells.count("|") == 3
         if not ten and name != '`preset="evidence"`':
-            continue  # of the other experiment
+            continue  # from the other experiment
         file = ROOT / "results" / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl.xz"
         found = [row for row in read(file)[1] if row["method"] == named[name]]
         if ten:
