@@ -16,10 +16,8 @@ from typing import Any
 
 import torch
 
-from ropelime.surrogate.allocator import give_back
 from ropelime.surrogate.architecture import head_size
 from ropelime.surrogate.local import LocalSurrogate
-from ropelime.surrogate.tiles import has_tiles
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048
@@ -128,7 +126,7 @@ class Hardware:
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
-            "tiles": has_tiles(),
+            "tiles": _has_amx(),
         }
         if self.kind == "cuda":
             facts["gpu"] = torch.cuda.get_device_name(self._device)
@@ -171,7 +169,6 @@ class Hardware:
             torch.cuda.reset_peak_memory_stats(self._device)
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before
             return
-        give_back()  # or memory that a run takes from the allocator would not be seen
         before = highest = resident()
         done = threading.Event()
 
@@ -211,6 +208,12 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _has_amx() -> bool:
+    """Whether the CPU multiplies tiles of bfloat16, as far as torch knows."""
+    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(probe and probe())
 
 
 def resident() -> int:

@@ -20,7 +20,7 @@ _NAMED = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed"
 _NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory"]
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
 _DEFAULTS |= {"memory": 0}
-_SWITCHES = ("compile", "scaling", "start")
+_SWITCHES = ("scaling", "start")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:

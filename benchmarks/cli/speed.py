@@ -24,7 +24,6 @@ def add(commands: Any) -> None:
     kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
     kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
     kind.add_argument("--feature-tokens", type=int, default=33, metavar="N", help="tokens of each")
-    kind.add_argument("--compile", action="store_true", help="compiled layers as well")
     kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
     kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run)
@@ -32,18 +31,12 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure speed."""
-    from ropelime.surrogate import threads
-
-    threads.before_torch()
     shared.check(options, "limit", "rounds", "features", "feature_tokens")
     if options.scaling + options.start + bool(options.shape) * (not options.scaling) > 1:
         raise InputError("--scaling, --start and --shape are measured one at a time.")
-    if options.compile and (options.scaling or options.start):
-        raise InputError("--compile does not go with --scaling or --start.")
     surrogate = _surrogate(options)
     what = next((w for w in ("scaling", "start") if getattr(options, w)), options.shape)
-    words = ["speed", surrogate.device.type, what, "compiled" if options.compile else None]
-    name = "-".join(filter(None, words))
+    name = "-".join(filter(None, ["speed", surrogate.device.type, what]))
     results = shared.results_file(options, name)
     with reporting(shared.progress(options, name), name) as report:
         _measure(options, surrogate, results, report)
@@ -61,11 +54,10 @@ def _measure(options: argparse.Namespace, surrogate: LocalSurrogate, results: An
         speed.run_start(surrogate, results, device=options.device, dtype=options.dtype, **common)
     elif options.shape:
         prompt = {"features": options.features, "tokens": options.feature_tokens, "seed": options.seed}
-        speed.run_shape(surrogate, results, compiled=options.compile, **prompt, **common)
+        speed.run_shape(surrogate, results, **prompt, **common)
     else:
         examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
-        common |= {"compiled": options.compile, "progress": report}
-        speed.run_contest(examples, surrogate, results, **common)
+        speed.run_contest(examples, surrogate, results, progress=report, **common)
 
 
 def _surrogate(options: argparse.Namespace) -> LocalSurrogate:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from benchmarks.data import Example
 from benchmarks.loop import Loop
 from benchmarks.speed import peers
-from benchmarks.speed.measure import Absent, Contender, Lengths, Run, quiet, reason
+from benchmarks.speed.measure import Absent, Contender, Lengths, Run
 from benchmarks.speed.names import (
     CACHED,
     CAPTUM_LOO,
     CAPTUM_SHAPLEY,
-    COMPILED,
     CONTENDERS,
     CONTEXTCITE,
     DEFAULT,
@@ -74,10 +71,7 @@ def random_half(n: int, count: int) -> Masks:
 
 
 def contenders(
-    task: Task,
-    surrogate: LocalSurrogate,
-    batch: peers.BatchSize,
-    compiled: LocalSurrogate | None = None,
+    task: Task, surrogate: LocalSurrogate, batch: peers.BatchSize
 ) -> list[Contender | Absent]:
     """All contenders of a task, and those that do not take part with the reason.
 
@@ -85,7 +79,6 @@ def contenders(
         task: The task.
         surrogate: The model that all of them run.
         batch: Finds the best batch size for ContextCite.
-        compiled: The same with compiled layers.
     """
     example = task.example
     scorer = prepare(surrogate, example)
@@ -94,7 +87,7 @@ def contenders(
         for name, everywhere in ((LOOP, True), (LOOP_ANSWER, False))
     }
 
-    def ours(surrogate: LocalSurrogate) -> Lengths:
+    def ours() -> Lengths:
         ones = np.ones((1, len(example.spans)), dtype=bool)
         scores = prepare(surrogate, example).score(np.concatenate([ones, task.masks]), kl=False)
         return [int(tokens) for tokens in scores.tokens]
@@ -109,12 +102,7 @@ def contenders(
         )
         return [int(tokens) for tokens in e.surrogate_scores.tokens]
 
-    found: list[Contender | Absent] = [
-        Run(OURS, partial(ours, surrogate)),
-        Run(DEFAULT, default),
-    ]
-    if compiled:
-        found.append(with_first_use(Run(COMPILED, partial(ours, compiled))))
+    found: list[Contender | Absent] = [Run(OURS, ours), Run(DEFAULT, default)]
     for name, loop in loops.items():
         found.append(peers.Single(name, lambda loop=loop: loop.score(task.masks)))  # type: ignore[misc]
     found += [
@@ -175,15 +163,15 @@ def explained(n: int, sampler: str, seed: int) -> Masks:
 
 
 def synthetic(
-    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, compiled: LocalScorer | None = None
+    surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks
 ) -> Sequence[Contender | Absent]:
-    """A whole explanation, perhaps one with compiled layers too, and a loop that only scores."""
+    """A whole explanation, and a loop that only scores."""
     loop = Loop(surrogate.model, scorer, everywhere=True)
     recipe = Recipe.of("kl", "rope-rwmd", "wls")
-    found: list[Contender | Absent] = [explanation(OURS, scorer, masks, recipe)]
-    if compiled:
-        found.append(with_first_use(explanation(COMPILED, compiled, masks, recipe)))
-    return [*found, peers.Single(LOOP, lambda: loop.score(masks))]
+    return [
+        explanation(OURS, scorer, masks, recipe),
+        peers.Single(LOOP, lambda: loop.score(masks)),
+    ]
 
 
 def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequence[Contender | Absent]:
@@ -208,18 +196,6 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
         else:
             found.append(Absent(name, "skipped", "has as many masks as there are features"))
     return found
-
-
-def with_first_use(run: Run) -> Contender | Absent:
-    """Run compiled layers once, and record how long the first use takes, compilation included."""
-    start = time.perf_counter()
-    try:
-        with quiet():
-            run.work()
-    except Exception as error:  # not every model's layers compile
-        return Absent(run.name, "failed", reason(error))
-    run.more["first"] = round(time.perf_counter() - start, 5)
-    return run
 
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:

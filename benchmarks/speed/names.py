@@ -1,14 +1,13 @@
 """What the speed measurements call their contenders and tasks. No torch here."""
 
-OURS, COMPILED = "ropelime", "ropelime, compiled"
+OURS = "ropelime"
 DEFAULT = "ropelime, a default explanation"
 LOOP, LOOP_ANSWER = "loop", "loop, logits at the answer"
 CONTEXTCITE = "ContextCite"
 CAPTUM_LOO, CAPTUM_SHAPLEY = "Captum FeatureAblation", "Captum ShapleyValueSampling"
 SHAPIQ = "shapiq KernelSHAP"
-CONTENDERS = (
-    OURS, COMPILED, DEFAULT, LOOP, LOOP_ANSWER, CONTEXTCITE, CAPTUM_LOO, CAPTUM_SHAPLEY, SHAPIQ
-)  # fmt: skip
+CONTENDERS = (OURS, DEFAULT, LOOP, LOOP_ANSWER, CONTEXTCITE, CAPTUM_LOO, CAPTUM_SHAPLEY, SHAPIQ)
+RETIRED = ("ropelime, compiled",)  # contenders of older results files, which pages leave out
 
 RANDOM_HALF, LEAVE_ONE_OUT = "64 random-half masks", "leave-one-out"
 TASKS = (RANDOM_HALF, LEAVE_ONE_OUT)

@@ -14,7 +14,6 @@ from benchmarks.speed.summary import COMMANDS, Speed, load
 _TABLES: dict[str, Callable[[Speed], str]] = {
     "contest": tables.contest,
     "shape": tables.shape,
-    "compiled": tables.shape,
     "scaling": tables.scaling,
     "start": tables.start,
 }

@@ -32,7 +32,6 @@ def run_contest(
     *,
     rounds: int,
     command: str,
-    compiled: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Our engine, plain loops and the peers on the same prompts.
@@ -43,15 +42,12 @@ def run_contest(
         results: The results file.
         rounds: How often each contender runs.
         command: The command line, for the report.
-        compiled: Whether to run our engine with compiled layers too.
         progress: Called with the prompts done and in all.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     settings = _settings("contest", surrogate, hardware, rounds, command)
     settings["examples"] = [example.id for example in examples]
-    methods = [m for m in names.CONTENDERS if compiled or m != names.COMPILED]
-    store = Store(results, settings, methods)
-    other = _compiled(surrogate) if compiled else None
+    store = Store(results, settings, names.CONTENDERS)
     first = contest.Task.of(names.RANDOM_HALF, examples[0])
     batch = peers.BatchSize(surrogate, first.example, first.masks)
     units = [(example, task) for example in examples for task in names.TASKS]
@@ -61,18 +57,13 @@ def run_contest(
             progress(done, len(units))
         if unit in store.done:
             continue
-        found = contest.contenders(contest.Task.of(name, example), surrogate, batch, other)
+        found = contest.contenders(contest.Task.of(name, example), surrogate, batch)
         outputs = len(contest.prepare(surrogate, example).tokenized.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
         known = {"example": unit, "prompt": example.id, "task": name, "features": len(example.spans)}
         store.add(unit, [{**known, **row} for row in rows])
     if progress:
         progress(len(units), len(units))
-
-
-def _compiled(surrogate: LocalSurrogate) -> LocalSurrogate:
-    """The same model with compiled layers."""
-    return LocalSurrogate(surrogate.model, surrogate.tokenizer, name=surrogate.name, compiled=True)
 
 
 def run_shape(
@@ -84,7 +75,6 @@ def run_shape(
     rounds: int,
     seed: int,
     command: str,
-    compiled: bool = False,
 ) -> None:
     """A whole explanation with a model of some shape and a prompt of random tokens.
 
@@ -96,17 +86,13 @@ def run_shape(
         rounds: How often it is run.
         seed: Seed of prompt and masks.
         command: The command line, for the report.
-        compiled: Whether to run it with compiled layers too.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
     scorer = random_scorer(surrogate, features=features, tokens=tokens, seed=seed)
     masks = contest.explained(features, SPARSE_K, seed)
     settings = _settings("shape", surrogate, hardware, rounds, command)
     settings |= {"features": features, "feature-tokens": tokens, "sampler": SPARSE_K, "seed": seed}
-    other = None
-    if compiled:
-        other = random_scorer(_compiled(surrogate), features=features, tokens=tokens, seed=seed)
-    found = contest.synthetic(surrogate, scorer, masks, other)
+    found = contest.synthetic(surrogate, scorer, masks)
     store = Store(results, settings, [contender.name for contender in found])
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.names import COMPILED
+from benchmarks.speed.names import RETIRED
 from benchmarks.store import Row, read
 from ropelime.errors import InputError
 
@@ -17,7 +17,6 @@ COMMANDS = {
     "shape": "python -m benchmarks speed --shape qwen3-8b --device cuda",
     "scaling": "python -m benchmarks speed --scaling",
     "start": "python -m benchmarks speed --start",
-    "compiled": "python -m benchmarks speed --shape smollm2-135m --compile",
 }
 
 
@@ -38,8 +37,7 @@ class Speed:
     @property
     def section(self) -> str:
         """Its section of the page."""
-        compiled = self.header["kind"] == "shape" and COMPILED in self.header["methods"]
-        return "compiled" if compiled else str(self.header["kind"])
+        return str(self.header["kind"])
 
     @property
     def device(self) -> str:
@@ -70,10 +68,13 @@ class Speed:
 
 
 def load(path: Path) -> Speed:
-    """Read a results file; examples without a row for every method are left out."""
+    """Read a results file without retired methods and without incomplete examples."""
     header, rows = read(path)
     if header.get("kind") not in COMMANDS:
         raise InputError(f"{path} holds speed of an unknown kind, {header.get('kind')!r}.")
+    header["methods"] = [method for method in header["methods"] if method not in RETIRED]
+    header["command"] = header["command"].replace(" --compile", "")  # the option of the retired method
+    rows = [row for row in rows if row["method"] not in RETIRED]
     count: dict[str, int] = {}
     for row in rows:
         count[row["example"]] = count.get(row["example"], 0) + 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks import pages
 from benchmarks.pages import NONE, table
-from benchmarks.speed.names import COMPILED, OURS, SPARSE, TASKS
+from benchmarks.speed.names import OURS, SPARSE, TASKS
 from benchmarks.speed.summary import Speed, Sum, total
 from benchmarks.store import Row
 
@@ -45,8 +45,8 @@ def contest(one: Speed) -> str:
             if not rows or any("skipped" in row for row in rows):
                 continue
             name = method + (f", batch {rows[0]['batch']}" if "batch" in rows[0] else "")
-            lines.append([name, *_cells(rows, ours), *_first_use(one, rows)])
-        blocks += [f"**{task}**", table(_head(one), lines) if lines else "Not measured yet."]
+            lines.append([name, *_cells(rows, ours)])
+        blocks += [f"**{task}**", table(_HEAD, lines) if lines else "Not measured yet."]
     return pages.blocks(*blocks)
 
 
@@ -54,12 +54,9 @@ def shape(one: Speed) -> str:
     """A whole explanation with a model of some shape."""
     header = one.header
     ours = total(one.of(OURS))
-    lines = []
-    for method in header["methods"]:
-        rows = one.of(method)
-        lines.append([method, *_cells(rows, ours), *_first_use(one, rows)])
+    lines = [[method, *_cells(one.of(method), ours)] for method in header["methods"]]
     prompt = f"{header['features']} features of {header['feature-tokens']} tokens."
-    return pages.blocks(f"{prompt} {_rates(one.rows)}", table(_head(one), lines))
+    return pages.blocks(f"{prompt} {_rates(one.rows)}", table(_HEAD, lines))
 
 
 def scaling(one: Speed) -> str:
@@ -96,16 +93,6 @@ def start(one: Speed) -> str:
     ]
     head = ["sentences", "masked prompts", "tokens run", "import", "first", "since start", "second"]
     return table(head, lines)
-
-
-def _head(one: Speed) -> list[str]:
-    return [*_HEAD, "first use"] if COMPILED in one.header["methods"] else _HEAD
-
-
-def _first_use(one: Speed, rows: Sequence[Row]) -> list[str]:
-    """The cell for first use, where there is such a column: the longest, because one run compiles."""
-    longest = max((row["first"] for row in rows if "first" in row), default=None)
-    return [_seconds(longest)] if COMPILED in one.header["methods"] else []
 
 
 def _cells(rows: Sequence[Row], ours: Sum | None) -> list[str]:

@@ -27,7 +27,7 @@ from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import from_text
 from scoring import prepare
 
-METHODS = [method for method in names.CONTENDERS if method != names.COMPILED]
+METHODS = list(names.CONTENDERS)
 
 Capture = pytest.CaptureFixture[str]
 Make = Callable[..., LocalSurrogate]
@@ -225,36 +225,6 @@ class TestContest:
         n = by[names.RANDOM_HALF, names.OURS]["features"]
         assert by[names.LEAVE_ONE_OUT, names.LOOP]["prompts"] == n
 
-    def test_with_compiled_layers(
-        self, speed: Speed, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """With a stand-in for the compiler, which takes a minute."""
-        monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)
-        assert speed("--limit", "1", "--rounds", "1", "--compile", "--quiet") == 0
-        path = tmp_path / "results" / "speed-cpu-compiled.jsonl"
-        rows = {(row["task"], row["method"]): row for row in read(path)[1]}
-        for task in names.TASKS:
-            ours, compiled = rows[task, names.OURS], rows[task, names.COMPILED]
-            assert compiled["first"] > 0
-            assert (compiled["tokens"], compiled["run"]) == (ours["tokens"], ours["run"])
-        text = report.write([path], tmp_path)[0].read_text(encoding="utf-8")
-        assert "| speed-up of ropelime | first use |" in text.split("## A whole explanation")[0]
-
-    def test_layers_that_do_not_compile(
-        self, speed: Speed, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def compiler(forward: Any, **_: Any) -> Any:
-            def fail(*_: Any, **__: Any) -> Any:
-                raise RuntimeError("What is this?")
-
-            return fail if hasattr(forward, "__self__") else forward
-
-        monkeypatch.setattr(torch, "compile", compiler)
-        assert speed("--limit", "1", "--rounds", "1", "--compile", "--quiet") == 0
-        rows = read(tmp_path / "results" / "speed-cpu-compiled.jsonl")[1]
-        failed = [row["failed"] for row in rows if row["method"] == names.COMPILED]
-        assert failed == ["RuntimeError: What is this?"] * 2
-
     def test_it_resumes(self, speed: Speed, alone: None, tmp_path: Path) -> None:
         results = tmp_path / "cut.jsonl"
         more = ["--limit", "2", "--rounds", "1", "--quiet", "--results", str(results)]
@@ -353,7 +323,6 @@ class TestShapes:
             (["--shape", "qwen3-9b"], "Did you mean 'qwen3-8b'"),
             (["--shape", "tiny", "--device", "auto"], "Device 'auto' cannot be used"),
             (["--shape", "tiny", "--start"], "measured one at a time"),
-            (["--compile", "--scaling"], "--compile does not go with"),
             (["--rounds", "0"], "--rounds must be at least 1"),
             (["--shape", "tiny", "--feature-tokens", "0"], "--feature-tokens must be at least 1"),
         ],
@@ -495,11 +464,9 @@ class TestPage:
         assert "Memory against the number of masks" not in text
 
     def test_the_shape_and_the_start(self, tmp_path: Path) -> None:
-        shape = {**self.header, "kind": "shape", "methods": [names.OURS, names.COMPILED, names.LOOP]}
+        shape = {**self.header, "kind": "shape", "methods": [names.OURS, names.LOOP]}
         shape |= {"features": 40, "feature-tokens": 33}
-        rows = [
-            {"example": "one", "method": m, **self.figures(2.0, first=60.0)} for m in shape["methods"]
-        ]
+        rows = [{"example": "one", "method": m, **self.figures(2.0)} for m in shape["methods"]]
         start = {**self.header, "kind": "start", "methods": ["demo"]}
         times = {"import": 0.1, "first": 3.0, "since": 4.0, "second": 1.6}
         one = {"example": "demo", "method": "demo", "features": 15, "prompts": 80, "run": 900, **times}
@@ -508,9 +475,22 @@ class TestPage:
             files.append(tmp_path / f"{name}.jsonl")
             files[-1].write_text("\n".join(json.dumps(line) for line in lines) + "\n")
         text = report.write(files, tmp_path)[0].read_text(encoding="utf-8")
-        compiled = text.split("## Compiled layers")[1]
-        assert (
-            "| ropelime, compiled | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × | 60 s |"
-            in compiled
-        )
+        whole = text.split("## A whole explanation")[1].split("\n## ")[0]
+        assert "| ropelime | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × |\n" in whole
         assert "| 15 | 80 | 900 | 0.1 s | 3 s | 4 s | 1.6 s |" in text
+
+    @pytest.mark.parametrize("kind", ["contest", "shape"])
+    def test_retired_methods_of_older_files_are_left_out(self, tmp_path: Path, kind: str) -> None:
+        methods = [names.OURS, *names.RETIRED, names.LOOP]
+        header = {**self.header, "kind": kind, "methods": methods, "features": 40, "feature-tokens": 33}
+        header["command"] += " --shape tiny --compile --rounds 2"
+        known = {"example": "one", "prompt": "p", "task": names.RANDOM_HALF, "features": 38}
+        rows = [{**known, "method": m, **self.figures(2.0, first=60.0)} for m in methods]
+        file = tmp_path / "speed-cpu-compiled.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n")
+        text = report.write([file], tmp_path)[0].read_text(encoding="utf-8")
+        assert "| ropelime | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × |\n" in text
+        assert "| loop | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × |\n" in text
+        assert "python -m benchmarks speed --shape tiny --rounds 2\n" in text
+        assert "compile" not in text.replace(file.name, "")
+        assert "first use" not in text

@@ -407,3 +407,27 @@ def test_garbage_is_left_while_a_model_is_loaded_and_then_as_before(collects: bo
         assert gc.isenabled() == collects
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("200000 100000\n", 2), ("150000 100000\n", 2), ("50000 100000\n", 1), ("max 100000\n", 8)],
+)
+def test_no_more_threads_than_the_container_has(
+    text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    quota = tmp_path / "cpu.max"
+    quota.write_text(text)
+    assert loading.limit_threads(8, quota=quota) == expected
+    assert loading.limit_threads(1, quota=quota) == 1
+    assert loading.limit_threads(8, quota=tmp_path / "none") == 8
+
+
+def test_a_number_of_threads_that_the_user_has_set_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    quota = tmp_path / "cpu.max"
+    quota.write_text("100000 100000")
+    assert loading.limit_threads(8, quota=quota) == 8

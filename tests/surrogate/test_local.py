@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -521,3 +522,10 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
     owner = surrogate.prepare(prompt, joined, ANSWER).tokenized.owner
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]
+
+
+def test_a_model_in_two_surrogates_runs_once_at_a_time() -> None:
+    one, other = (deepcopy(tiny_model("llama").model) for _ in range(2))
+    first, second, third = (LocalSurrogate(model, byte_level("chatml")) for model in (one, one, other))
+    assert first.lock is second.lock
+    assert first.lock is not third.lock

@@ -59,6 +59,7 @@ def scorer(surrogate: LocalSurrogate) -> LocalScorer:
     return prepare(surrogate, PROMPT, "sentence", "what it is", ablation=Ablation())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached", [False, True])
 def test_memory_does_not_grow_with_the_number_of_masks(tiny: Make, cached: bool) -> None:
     made = scorer(tiny("llama"))
@@ -126,6 +127,7 @@ def read(surrogate: LocalSurrogate, *, cached: bool = False) -> Scores:
     return scorer(surrogate).score(draw(12), kl=True, spaces=[RopeSpace(space="hidden")], cached=cached)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached", [False, True])
 def test_running_out_of_memory_makes_chunks_smaller(tiny: Make, cached: bool) -> None:
     surrogate = tiny("llama")
@@ -172,6 +174,7 @@ def test_what_a_failed_run_took_is_free_before_the_next(
     assert set(alive) == {0}
 
 
+@pytest.mark.slow
 def test_memory_that_is_never_enough(tiny: Make) -> None:
     surrogate = tiny("llama")
     surrogate.rotation(0.5)  # measured on a few tokens, before memory is short

@@ -1,4 +1,4 @@
-"""Norms run by torch's own function: the same states, only where it is known to give them."""
+"""Norms by torch's fused function: the same states, and only for norms known to agree with it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from conftest import byte_level, tiny_model
-from ropelime.surrogate import engine, norms
-from ropelime.surrogate.forms import running_by
+from ropelime.surrogate import norms
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
 from scoring import prepare
@@ -44,16 +43,38 @@ def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.
     return reader.score(masks, kl=False, **options).logprob
 
 
+def use_fused_norms(reader: LocalScorer) -> None:
+    """As on a GPU."""
+    reader.surrogate.engine._norms = norms.plain_norms(reader.surrogate.model)
+
+
+def record(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """The norms that a function of the module is called with."""
+    own, calls = getattr(norms, name), []
+
+    def call(norm: Any, *others: Any) -> Any:
+        calls.append(norm)
+        return own(norm, *others)
+
+    monkeypatch.setattr(norms, name, call)
+    return calls
+
+
+def state(model: Any) -> list[tuple[type, list[str]]]:
+    """The class and the attributes of every module."""
+    return [(type(part), list(vars(part))) for part in model.modules()]
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_torch_gives_what_the_norm_gives(name: str, dtype: torch.dtype) -> None:
     model = model_of(name).to(dtype)
-    found = norms.norms_of(model)
+    found = norms.plain_norms(model)
     assert found == all_norms(model)
     for part in found:
         states = torch.randn(5, len(part.weight), dtype=dtype)
         expected = part(states)
-        with torch.inference_mode(), running_by([part], norms.by_torch):
+        with torch.inference_mode(), norms.fused_norms([part]):
             made = part(states)
         far = 1e-5 if dtype == torch.float32 else 0.02
         torch.testing.assert_close(made, expected, atol=far, rtol=far)
@@ -63,14 +84,19 @@ def test_torch_gives_what_the_norm_gives(name: str, dtype: torch.dtype) -> None:
 def test_norms_that_add_one_to_their_weights_are_left_alone(name: str) -> None:
     model = tiny_model(name).model
     assert all_norms(model)
-    assert not norms.norms_of(model)
+    assert not norms.plain_norms(model)
 
 
 def test_so_are_those_that_somebody_else_runs() -> None:
     model = model_of("llama")
     one, *others = all_norms(model)
-    one.forward = one.forward
-    assert norms.norms_of(model) == others
+    found = norms.plain_norms(model)
+    own = one.forward = one.forward
+    assert norms.plain_norms(model) == others
+    with norms.fused_norms(found):  # found before somebody changed one
+        assert one.forward is own
+        assert all("forward" in vars(part) for part in others)
+    assert one.forward is own
 
 
 class Watcher:
@@ -89,10 +115,34 @@ def test_hooks_are_not_told_of_what_is_tried() -> None:
     for part in all_norms(model):
         part.register_forward_hook(watcher.look)
     reader = scorer(model)
-    assert norms.norms_of(model) == all_norms(model)
+    use_fused_norms(reader)
+    assert norms.plain_norms(model) == all_norms(model)
     assert not watcher.seen
     scoring(reader)
     assert watcher.seen
+
+
+def test_norms_with_hooks_run_as_they_are() -> None:
+    model = model_of("llama")
+    one, other, *_ = all_norms(model)
+    handle = one.register_forward_hook(lambda *_: None)
+    with norms.fused_norms([one, other]):
+        assert "forward" not in vars(one)
+        assert "forward" in vars(other)
+    handle.remove()
+    with norms.fused_norms([one]):
+        assert "forward" in vars(one)
+
+
+def test_each_kind_of_norm_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them in Qwen3: of the states, and of the heads of queries and keys."""
+    model, tried = model_of("qwen3"), record(monkeypatch, "_agrees")
+    assert norms.plain_norms(model) == all_norms(model)
+    assert len(tried) == len({len(part.weight) for part in all_norms(model)}) < len(all_norms(model))
+    tried.clear()
+    all_norms(model)[0].variance_epsilon = 0.5
+    norms.plain_norms(model)
+    assert len(tried) == 3
 
 
 def test_a_kernel_that_squares_in_half_precision_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +153,8 @@ def test_a_kernel_that_squares_in_half_precision_is_not_used(monkeypatch: pytest
 
     monkeypatch.setattr(torch.nn.functional, "rms_norm", coarse)
     model = model_of("llama")
-    assert norms.norms_of(model)
-    assert not norms.norms_of(model.to(torch.float16))
+    assert norms.plain_norms(model)
+    assert not norms.plain_norms(model.to(torch.float16))
 
 
 @pytest.mark.parametrize("fault", ["another weight", "another argument"])
@@ -119,43 +169,66 @@ def test_norms_that_are_more_than_that_are_left_alone(fault: str) -> None:
         part.bias = torch.nn.Parameter(torch.zeros(len(part.weight)))
     else:
         part.__class__ = OtherRMSNorm
-    assert not norms.norms_of(torch.nn.Sequential(part))
+    assert not norms.plain_norms(torch.nn.Sequential(part))
 
 
 def test_other_types_than_the_weights_run_as_they_did() -> None:
     part = all_norms(model_of("llama"))[0]
     states = torch.randn(5, len(part.weight), dtype=torch.bfloat16)
     expected = part(states)
-    with running_by([part], norms.by_torch):
+    with norms.fused_norms([part]):
         made = part(states)
     assert made.dtype == expected.dtype
     assert torch.equal(made, expected)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_readings_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_of(name)
-    made = scoring(scorer(model))
-    monkeypatch.setattr(engine, "norms_of", lambda model: [])
-    np.testing.assert_allclose(made, scoring(scorer(model)), atol=1e-5)
+def test_scores_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = scorer(model_of(name))
+    own = scoring(reader)
+    calls = record(monkeypatch, "fused_norm")
+    np.testing.assert_array_equal(scoring(reader), own)
+    assert not calls, "on a CPU norms run as they are"
+    use_fused_norms(reader)
+    calls.clear()  # those of the trials
+    np.testing.assert_allclose(scoring(reader), own, atol=1e-5)
+    assert set(calls) == set(all_norms(reader.surrogate.model))
+
+
+def test_nothing_is_tried_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norms, "_agrees", lambda norm: pytest.fail("was tried"))
+    scoring(scorer(model_of("llama")))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="norms are fused on GPUs only")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_are_fused_on_a_gpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = scorer(model_of("llama").to("cuda", dtype))
+    calls = record(monkeypatch, "fused_norm")
+    made = scoring(reader)
+    assert set(calls) == set(all_norms(reader.surrogate.model))
+    reader.surrogate.engine._norms = []
+    np.testing.assert_allclose(made, scoring(reader), atol=1e-4 if dtype == torch.float32 else 0.2)
 
 
 def test_a_model_is_left_as_it_was() -> None:
     model = model_of("llama")
     reader = scorer(model)
-    kinds = [type(part) for part in model.modules()]
+    use_fused_norms(reader)
+    before = state(model)
     seen: list[Any] = []
 
     def stop(done: int, total: int) -> None:
-        seen.extend(type(part) for part in model.modules())
+        seen.extend(state(model))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         scoring(reader, progress=stop)
-    assert seen != kinds
-    assert [type(part) for part in model.modules()] == kinds
+    assert seen != before
+    assert [kind for kind, _ in seen] == [kind for kind, _ in before]
+    assert state(model) == before
     scoring(reader)
-    assert [type(part) for part in model.modules()] == kinds
+    assert state(model) == before
 
 
 def test_draws_of_the_user_stay_as_they_are() -> None:
@@ -163,5 +236,5 @@ def test_draws_of_the_user_stay_as_they_are() -> None:
     torch.manual_seed(0)
     expected = torch.randn(3)
     torch.manual_seed(0)
-    assert norms.norms_of(model)
+    assert norms.plain_norms(model)
     assert torch.equal(torch.randn(3), expected)

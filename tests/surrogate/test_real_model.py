@@ -13,6 +13,8 @@ from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from scoring import prepare
 
+pytestmark = pytest.mark.real_model
+
 CHUNKS = [
     "Varn is a small town on the coast. Ships come to its harbour in summer.",
     "The lighthouse of Varn was built by Oda Kelm. It is made of red stone.",

@@ -342,6 +342,7 @@ def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: Local
 # What goes wrong on the way.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", [busy(429), busy(500), busy(503), slow(2.0), cut], ids=["429", "500", "503", "slow", "cut"]
 )
@@ -356,6 +357,7 @@ def test_faults_that_pass_are_survived(
     assert len(server.seen) == e.cost.masks + (1 if when == "first" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -540,7 +542,7 @@ def test_options_that_are_refused(make: Make, options: dict[str, Any], message: 
 
 
 def test_where_it_runs_is_not_ours_to_choose() -> None:
-    with pytest.raises(InputError, match="leave out device, dtype and compiled"):
+    with pytest.raises(InputError, match="leave out device and dtype"):
         load_surrogate("http://localhost:8000/v1#m", dtype="float32")
 
 

@@ -26,6 +26,9 @@ from vllm_env import refused
 
 PYTHON = os.environ.get("ROPELIME_VLLM")
 pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.real_model,
     pytest.mark.skipif(PYTHON is None, reason="`make test-vllm` installs vLLM and runs these"),
     pytest.mark.skipif(bool(refused()), reason=refused() or "there is one for this machine"),
 ]

@@ -33,7 +33,6 @@ class Settings:
         surrogates: Names of the models.
         device: Where they run.
         dtype: In which dtype.
-        compiled: Whether torch compiles their layers.
         answering: The model that is called where a line has no output.
         full: Whether rows hold the whole explanation, or what most people need of it.
         top: How many features a short row lists; all of them if None.
@@ -44,7 +43,6 @@ class Settings:
     surrogates: tuple[str, ...] = ("smollm2",)
     device: str | None = None
     dtype: str | None = None
-    compiled: bool = False
     answering: AnsweringModel | None = None
     full: bool = False
     top: int | None = None
@@ -64,7 +62,7 @@ class Settings:
     def load(self, say: Any = None) -> list[Surrogate]:
         """The models, loaded."""
         return [
-            load_surrogate(name, device=self.device, dtype=self.dtype, compiled=self.compiled, say=say)
+            load_surrogate(name, device=self.device, dtype=self.dtype, say=say)
             for name in self.surrogates
         ]
 

@@ -101,7 +101,6 @@ def run(options: argparse.Namespace) -> int:
         tuple(surrogates(options)),
         options.device,
         options.dtype,
-        options.compile,
         AnsweringModel(**answering(options)) if asks else None,
         options.full,
         options.top,

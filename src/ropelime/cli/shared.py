@@ -44,16 +44,11 @@ def add_running(group: Any) -> None:
         "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
     )
     group.add_argument("--dtype", help="float32, bfloat16 or float16")
-    group.add_argument(
-        "--compile", action="store_true",
-        help="let torch compile the surrogate's layers, which takes a minute at first and seconds in "
-        "later runs, and pays in long ones; needs a C++ compiler",
-    )  # fmt: skip
 
 
 def running(options: argparse.Namespace) -> dict[str, Any]:
     """What was said by those, as ``load_surrogate`` takes it."""
-    return {"device": options.device, "dtype": options.dtype, "compiled": options.compile}
+    return {"device": options.device, "dtype": options.dtype}
 
 
 def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> None:

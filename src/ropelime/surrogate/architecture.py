@@ -46,13 +46,6 @@ def long_rope_from(model: Any) -> float:
     return float(limit or config.original_max_position_embeddings)
 
 
-def has_experts(model: Any) -> bool:
-    """Whether layers are mixtures of experts, which may give back more than the states."""
-    config = model.config.get_text_config()
-    names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
-    return any(getattr(config, name, None) for name in names)
-
-
 def supports_packing(model: Any, longest: int) -> bool:
     """Whether sequences of this length can be packed, as far as the config of a model says."""
     if not getattr(model, "_supports_attention_backend", False):

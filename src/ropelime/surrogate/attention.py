@@ -18,14 +18,14 @@ import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ropelime.surrogate import cpu_attention, varlen
+from ropelime.surrogate import varlen
+from ropelime.surrogate.cpu_attention import causal_attention
 from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.packing import Chunk
-from ropelime.surrogate.tiles import has_tiles
 from ropelime.surrogate.varlen import VarlenPlan
 
 NAME = "ropelime"
-_PRODUCTS = (torch.bfloat16, torch.float32)  # multiplied as well by themselves as inside a fused kernel
+_PRODUCTS = (torch.bfloat16, torch.float32)  # the dtypes that a CPU multiplies fast
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention supports
 
 
@@ -42,20 +42,19 @@ class PackedChunk:
         one_by_one: Whether some layer could not run all segments in one call.
     """
 
-    def __init__(self, chunk: Chunk, cache: PrefixCache, capture: Collection[int], last: int) -> None:
+    def __init__(self, chunk: Chunk, cache: PrefixCache, capture: Collection[int]) -> None:
         """Prepare a chunk.
 
         Args:
             chunk: The chunk.
             cache: Keys and values of earlier chunks.
             capture: The layers whose keys are wanted.
-            last: The last layer; behind it only the tokens that predict the output are needed.
         """
         self.chunk = chunk
         self.layers: set[int] = set()
         self.captured: dict[int, torch.Tensor] = {}
         self.one_by_one = False
-        self._cache, self._capture, self._last = cache, capture, last
+        self._cache, self._capture = cache, capture
         self._made: dict[Hashable, Any] = {}  # indices and masks, the same in all layers
 
     def attend(
@@ -69,10 +68,7 @@ class PackedChunk:
         window: int | None,
         options: dict[str, Any],
     ) -> torch.Tensor:
-        """(1, N, heads, e) from (1, heads, N, d) queries, (1, fewer heads, N, d) keys and e-values.
-
-        In the last layer it is zero for tokens that predict no output.
-        """
+        """(1, N, heads, e) from (1, heads, N, d) queries, (1, fewer heads, N, d) keys and e-values."""
         if options.get("position_bias") is not None:
             raise NotPackableError
         layer = int(module.layer_idx)
@@ -83,22 +79,19 @@ class PackedChunk:
         )
         if layer in self._capture:
             self.captured[layer] = keys
-        outputs_only = layer == self._last
         if _suits_varlen(query, value, options) and varlen.has_varlen(query.device):
-            return self._all_at_once(query, keys, values, scaling, window, outputs_only=outputs_only)
+            return self._all_at_once(query, keys, values, scaling, window)
         self.one_by_one = True
         # Heads first and in order, or every segment's gathering would walk all over them.
         pools = [pool.transpose(0, 1).contiguous() for pool in (keys, values)]
-        out = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1])
+        out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
         for number, segment in enumerate(self.chunk.segments):
-            first = segment.outputs if outputs_only else segment.start
-            if first < segment.stop:
-                q = query[:, :, first : segment.stop]
-                index = self._index(number, key.device)
-                k, v = (pool.index_select(1, index)[None] for pool in pools)
-                out[:, first : segment.stop] = self._segment(
-                    module, number, q, k, v, scaling=scaling, window=window, options=options
-                )
+            q = query[:, :, segment.start : segment.stop]
+            index = self._index(number, key.device)
+            k, v = (pool.index_select(1, index)[None] for pool in pools)
+            out[:, segment.start : segment.stop] = self._segment(
+                module, number, q, k, v, scaling=scaling, window=window, options=options
+            )
         return out
 
     def _segment(
@@ -117,9 +110,7 @@ class PackedChunk:
         usual = all(options.get(name) is None for name in _UNUSUAL)
         near = window if window is not None and window < k.shape[2] else None
         if usual and near is None and q.dtype in _PRODUCTS and q.device.type == "cpu":
-            if q.shape[-1] == v.shape[-1] and q.dtype in varlen.HALF and has_tiles():
-                return cpu_attention.fused(q, k, v, scaling, self._slope(q, k))
-            return cpu_attention.blocks(q, k, v, scaling)
+            return causal_attention(q, k, v, scaling)
         mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
         attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
         made: torch.Tensor
@@ -133,28 +124,16 @@ class PackedChunk:
         values: torch.Tensor,
         scaling: float | None,
         window: int | None,
-        *,
-        outputs_only: bool,
     ) -> torch.Tensor:
         """One fused call for all segments, and one more for what groups of them have in common."""
-        queries = query[0].transpose(0, 1)
-        if outputs_only and not len(self.chunk.outputs):
-            return torch.zeros_like(queries)[None]
         # A window counts back from each token, and a group does not know where its tokens are.
         longest = max((group.longest for group in self.chunk.groups), default=0)
         cascade = window is None or window >= longest
-        name = ("varlen", outputs_only, cascade, query.device)
+        name = ("varlen", cascade, query.device)
         if name not in self._made:
-            self._made[name] = VarlenPlan.of(
-                self.chunk, query.device, outputs_only=outputs_only, cascade=cascade
-            )
+            self._made[name] = VarlenPlan.of(self.chunk, query.device, cascade=cascade)
         plan: VarlenPlan = self._made[name]
-        if not outputs_only:
-            return plan.run(queries, keys, values, scaling, window)[None]
-        wanted = torch.as_tensor(self.chunk.outputs, device=query.device)
-        out = torch.zeros_like(queries)
-        out[wanted] = plan.run(queries[wanted], keys, values, scaling, window)
-        return out[None]
+        return plan.run(query[0].transpose(0, 1), keys, values, scaling, window)[None]
 
     def _index(self, number: int, device: torch.device) -> torch.Tensor:
         if ("index", number, device) not in self._made:
@@ -178,15 +157,6 @@ class PackedChunk:
             mask = torch.zeros(visible.shape, dtype=dtype, device=device)
             self._made[name] = mask.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
         made: torch.Tensor = self._made[name]
-        return made
-
-    def _slope(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
-        queries, keys = query.shape[2], key.shape[2]
-        if queries == keys:  # there is no prefix
-            return None
-        if ("slope", queries, keys) not in self._made:
-            self._made["slope", queries, keys] = cpu_attention.slope(queries, keys, query.dtype)
-        made: torch.Tensor = self._made["slope", queries, keys]
         return made
 
 

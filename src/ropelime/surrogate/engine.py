@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from transformers import DynamicCache
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.allocator import freed_memory_kept
 from ropelime.surrogate.architecture import input_device, layers_of, supports_cached, supports_packing
 from ropelime.surrogate.attention import (
     NotPackableError,
@@ -22,15 +20,12 @@ from ropelime.surrogate.attention import (
     running,
 )
 from ropelime.surrogate.base import Progress
-from ropelime.surrogate.compiling import Compiled
-from ropelime.surrogate.forms import running_by
-from ropelime.surrogate.hooks import last_mlp_only_at, layer_inputs, logits_only_at
+from ropelime.surrogate.hooks import layer_inputs, logits_only_at
 from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.memory import OUT_OF_MEMORY, BatchLimits, is_out_of_memory
-from ropelime.surrogate.norms import by_torch, norms_of
+from ropelime.surrogate.norms import fused_norms, plain_norms
 from ropelime.surrogate.packing import Chunk, Cursor, Packer
 from ropelime.surrogate.sequences import LazySequences
-from ropelime.surrogate.tiles import Tiled
 from ropelime.surrogate.tokens import TokenSequence
 from ropelime.surrogate.varlen import has_cascade
 from ropelime.typing import Ints
@@ -78,27 +73,15 @@ OnResult = Callable[[ForwardResult], None]
 class Engine:
     """Runs token sequences through one model."""
 
-    def __init__(self, model: Any, name: str, *, compiled: bool = False) -> None:
-        """Take a model, its name for errors, and whether its layers are compiled."""
+    def __init__(self, model: Any, name: str) -> None:
+        """Take a model, and its name for errors."""
         self._model, self._name = model, name
         self._packs = supports_packing(model, 0)
         self._layers = layers_of(model)
-        self._norms = norms_of(model)
-        self._tiled = Tiled(model)
-        if compiled and not self._packs:
-            raise ModelError(
-                f"{name} runs one masked prompt at a time, and compiled layers take many at once: "
-                "leave out compiled=True, or --compile."
-            )
-        self._compiled = Compiled(self._layers, name) if compiled else nullcontext
+        self._norms = plain_norms(model) if input_device(model).type == "cuda" else []
         self._configs = configs_of(model)
         config = model.config.get_text_config()
         self._depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether compiled layers are used."""
-        return self._packs and self._compiled is not nullcontext
 
     def packs(self, longest: int) -> bool:
         """Whether sequences of this length are packed."""
@@ -108,7 +91,6 @@ class Engine:
         """Whether sequences can attend to the cached prefix of a prompt of this length."""
         return supports_cached(self._model, length)
 
-    @freed_memory_kept()
     def run(
         self,
         sequences: Sequence[TokenSequence],
@@ -164,12 +146,7 @@ class Engine:
         limits = BatchLimits(model, tokens)
         outputs = max(1, _LOGITS_AT_ONCE // self._vocabulary)
         cursor, done, note = Cursor(), 0, ""
-        with (
-            packed_attention(self._configs),
-            running_by(self._norms, by_torch),
-            self._tiled(packer.tokens),
-            self._compiled(),
-        ):
+        with packed_attention(self._configs), fused_norms(self._norms):
             while not packer.finished(cursor):
                 if progress:
                     progress(done, packer.tokens)
@@ -200,7 +177,7 @@ class Engine:
         self, chunk: Chunk, cache: PrefixCache, on_result: OnResult, capture: Capture
     ) -> bool:
         """Run one chunk; returns whether some layer ran its segments one by one."""
-        packed = PackedChunk(chunk, cache, capture.keys, self._depth - 1)
+        packed = PackedChunk(chunk, cache, capture.keys)
         with running(packed):
             on_result(self._forward_packed(packed, cache, capture.hidden))
         return packed.one_by_one
@@ -213,7 +190,6 @@ class Engine:
         device = input_device(model)
         with (
             logits_only_at(model, chunk.outputs),
-            last_mlp_only_at(model, self._layers, chunk.outputs),
             layer_inputs(self._layers, capture_hidden) as inputs,
         ):
             logits = model(

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.architecture import has_experts
 from ropelime.typing import Ints
 
 
@@ -27,33 +26,6 @@ def logits_only_at(model: Any, outputs: Ints) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-@contextmanager
-def last_mlp_only_at(model: Any, layers: Sequence[Any], outputs: Ints) -> Iterator[None]:
-    """Run the last feed-forward block only at the tokens that predict the output."""
-    block = getattr(layers[-1], "mlp", None) if layers else None
-    if block is None or has_experts(model):
-        yield
-        return
-    wanted = torch.as_tensor(outputs)
-    shapes: list[torch.Size] = []
-
-    def pick(_: Any, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        shapes.append(arguments[0].shape)
-        return (arguments[0][:, wanted.to(arguments[0].device)], *arguments[1:])
-
-    def put_back(_: Any, __: Any, result: torch.Tensor) -> torch.Tensor:
-        whole = result.new_zeros(shapes.pop())
-        whole[:, wanted.to(result.device)] = result
-        return whole
-
-    handles = [block.register_forward_pre_hook(pick), block.register_forward_hook(put_back)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError, first_line
-from ropelime.surrogate import threads
 from ropelime.surrogate.base import FunctionSurrogate, Surrogate
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.checkpoints import LOADING, fetch_from_hub, load_files
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 _DTYPES = ("float32", "bfloat16", "float16")
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container
 
 
 def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
@@ -48,7 +49,6 @@ def load_surrogate(
     *,
     device: str | None = None,
     dtype: str | None = None,
-    compiled: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Surrogate:
     """Load a model once; the next call with the same arguments gives back the same one.
@@ -60,48 +60,40 @@ def load_surrogate(
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
             A quantised checkpoint keeps its own.
-        compiled: Whether torch compiles the layers, for long runs: the first forward passes
-            then take a minute, and seconds in later processes. Needs a compiler.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
         raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
     if is_served(name):
-        if device is not None or dtype is not None or compiled:
+        if device is not None or dtype is not None:
             raise InputError(
-                "A surrogate behind a server runs where and how the server runs it: leave out device, "
-                "dtype and compiled (--device, --dtype, --compile)."
+                "A surrogate behind a server runs where and how the server runs it: leave out device "
+                "and dtype (--device, --dtype)."
             )
         return ServerSurrogate.of(name, say=say)
     folder, gguf = locate(name, say=say)
     if not Path(folder).is_dir():
         fetch_from_hub(folder)
     with LOADING:
-        return _loaded(name, folder, gguf, device, dtype, compiled)
+        return _loaded(name, folder, gguf, device, dtype)
 
 
 @lru_cache(maxsize=2)
 def _loaded(
-    name: str,
-    folder: str,
-    gguf: str | None,
-    device: str | None,
-    dtype: str | None,
-    compiled: bool,
+    name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
 ) -> Surrogate:
-    threads.before_torch()
     with _without_garbage_collection():
         import torch
 
         from ropelime.surrogate.local import LocalSurrogate
 
-        torch.set_num_threads(threads.limit(torch.get_num_threads()))
+        torch.set_num_threads(limit_threads(torch.get_num_threads()))
         device = device or best_device()
         if device != "auto":
             check_device(device)
         dtype = dtype or best_dtype(best_device() if device == "auto" else device)
         model, tokenizer = load_files(folder, gguf, dtype=dtype, device=device)
-        return LocalSurrogate(model, tokenizer, name=name, compiled=compiled)
+        return LocalSurrogate(model, tokenizer, name=name)
 
 
 @contextmanager
@@ -114,6 +106,22 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def limit_threads(threads: int, *, quota: Path = _CPU_QUOTA) -> int:
+    """No more threads than the CPU quota of the container grants, unless the user has set a number.
+
+    Args:
+        threads: What torch would take.
+        quota: The file that states the quota.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return threads
+    try:
+        granted, period = quota.read_text(encoding="ascii").split()
+        return max(1, min(threads, math.ceil(int(granted) / int(period))))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return threads
 
 
 def best_device() -> str:

@@ -47,23 +47,19 @@ _LOCKING = threading.Lock()
 class LocalSurrogate(Surrogate):
     """A causal language model of transformers with its tokenizer."""
 
-    def __init__(
-        self, model: Any, tokenizer: Any, *, name: str | None = None, compiled: bool = False
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
         """Take a loaded model and its fast tokenizer.
 
         Args:
             model: A causal language model, on the device and in the dtype that it runs in.
             tokenizer: Its tokenizer.
             name: Its name in explanations.
-            compiled: Whether torch compiles its layers, for long runs: the first forward passes then
-                take a minute, and seconds in later processes. Needs a compiler.
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
-        self.engine = Engine(model, self.name, compiled=compiled)
+        self.engine = Engine(model, self.name)
         with _LOCKING:
             self.lock = _LOCKS.setdefault(model, threading.Lock())
         self._rotations: dict[int, Rotation | None] = {}
@@ -101,8 +97,6 @@ class LocalSurrogate(Surrogate):
             "torch": str(torch.__version__).split("+")[0],
             "transformers": transformers.__version__,
         }
-        if self.engine.compiled:
-            facts["compiled"] = True
         if quantised := getattr(self.model.config, "quantization_config", None):
             facts["quantization"] = method_of(quantised)
         return facts

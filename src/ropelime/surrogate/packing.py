@@ -27,7 +27,6 @@ class Segment:
     Attributes:
         start: Where it begins in the chunk.
         stop: Where it ends.
-        outputs: Where its tokens begin that predict the output; the end if there are none.
         own: Where its own tokens begin in the pool.
         prefix: The slots in the pool of the prefix that it continues or attends to.
         prefix_mask: (p,) which of the first p of them it attends to; all if None.
@@ -35,7 +34,6 @@ class Segment:
 
     start: int
     stop: int
-    outputs: int
     own: int
     prefix: Ints
     prefix_mask: Masks | None = None
@@ -266,9 +264,7 @@ class _ChunkBuilder:
         predicting = np.arange(max(begin, sequence.length - sequence.n_outputs), end)
         start, stop = self._tokens, self._tokens + end - begin
         own = self._n_cached + start
-        self._segments.append(
-            Segment(start, stop, stop - len(predicting), own, prefix, sequence.prefix_mask)
-        )
+        self._segments.append(Segment(start, stop, own, prefix, sequence.prefix_mask))
         self._ids.append(sequence.ids[begin:end])
         self._positions.append(sequence.positions[begin:end])
         self._picked.append(start + predicting - begin)

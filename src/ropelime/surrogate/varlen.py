@@ -81,29 +81,26 @@ class VarlenPlan:
     grouped: torch.Tensor
 
     @classmethod
-    def of(cls, chunk: Chunk, device: torch.device, *, outputs_only: bool, cascade: bool) -> VarlenPlan:
+    def of(cls, chunk: Chunk, device: torch.device, *, cascade: bool) -> VarlenPlan:
         """Plan a chunk.
 
         Args:
             chunk: The chunk.
             device: Where the calls run.
-            outputs_only: Whether only the tokens that predict the output are queries.
             cascade: Whether groups attend to the keys that they have in common jointly.
         """
-        counts = np.array([s.stop - (s.outputs if outputs_only else s.start) for s in chunk.segments])
-        starts = np.cumsum([0, *counts])
-        keys = {n: chunk.segments[n].keys for n, count in enumerate(counts) if count}
+        counts = [segment.stop - segment.start for segment in chunk.segments]
+        keys = [segment.keys for segment in chunk.segments]
         common: list[tuple[int, Ints]] = []
         grouped: list[Ints] = []
         for group in chunk.groups if cascade else ():
             numbers = range(group.first, group.first + group.count)
-            first, last = int(starts[numbers.start]), int(starts[numbers.stop])
-            if first == last:
-                continue
-            grouped.append(np.arange(first, last))
-            common.append((last - first, chunk.segments[group.first].prefix_keys(group.common)))
-            keys |= {n: chunk.segments[n].other_keys(group.common) for n in numbers if n in keys}
-        each = Ragged.of([int(counts[n]) for n in keys], list(keys.values()), device)
+            first, last = chunk.segments[numbers[0]], chunk.segments[numbers[-1]]
+            grouped.append(np.arange(first.start, last.stop))
+            common.append((last.stop - first.start, first.prefix_keys(group.common)))
+            for number in numbers:
+                keys[number] = chunk.segments[number].other_keys(group.common)
+        each = Ragged.of(counts, keys, device)
         if not common:
             return cls(each, None, each.index[:0])
         jointly = Ragged.of([count for count, _ in common], [slots for _, slots in common], device)
