@@ -6,7 +6,17 @@ class RopeLimeError(Exception):
 
 
 class InputError(RopeLimeError, ValueError):
-    """What the caller passed cannot be explained as it is."""
+    """An argument that cannot be used as it is.
+
+    Attributes:
+        field: The argument that is wrong, such as ``"question"`` or ``"context.3"``; None where it is
+            not known.
+    """
+
+    def __init__(self, message: str = "", *, field: str | None = None) -> None:
+        """Say what is wrong, and with which argument."""
+        super().__init__(message)
+        self.field = field
 
 
 class NoTokenizerError(InputError):
@@ -14,22 +24,22 @@ class NoTokenizerError(InputError):
 
 
 class ModelError(RopeLimeError, RuntimeError):
-    """A model could not be fetched, loaded, asked or trusted to score."""
+    """A model could not be fetched, loaded or queried, or its scores cannot be trusted."""
 
 
 class DeclinedError(ModelError):
-    """A server that answers has refused this one question, or had nothing to say to it."""
+    """A server that works has refused this one request, or returned an empty answer."""
 
 
-# What can be wrong with one input of many. Anything else (a device that is lost, a disk) ends them all.
+# What can be wrong with one input of many. Anything else (a lost device, a full disk) ends them all.
 FORGIVEN = (RopeLimeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def worded(error: BaseException | None) -> str:
-    """What went wrong, in words; an error that was not foreseen with its name."""
+    """The message of an error; unexpected kinds are preceded by their name."""
     return str(error) if isinstance(error, RopeLimeError) else f"{type(error).__name__}: {error}"
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """The beginning of what another library's error says."""
+    """The first line of another library's error message."""
     return str(error).strip().split("\n")[0][:most]
