@@ -22,7 +22,7 @@ from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.surrogate.loading import cache_folder
-from ropelime.text.integrations import plain_messages, read_prompt
+from ropelime.text.integrations import as_messages, read_prompt
 from ropelime.text.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class AnsweringModel:
 
     def call(self, prompt: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""
-        sent = plain_messages(messages) or [{"role": "user", "content": prompt.text}]
+        sent = as_messages(messages) or [{"role": "user", "content": prompt.text}]
         key = key_of(self.api_key)
         return prepare_call(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
 

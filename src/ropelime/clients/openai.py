@@ -21,7 +21,7 @@ from ropelime.clients.sdk import (
     split_at_key,
 )
 from ropelime.errors import DeclinedError, InputError
-from ropelime.text.prompt import spoken
+from ropelime.text.prompt import message_text
 
 OnText = Callable[[str], None]
 
@@ -200,7 +200,7 @@ class _Whole:
         self.model, self.finish, self.usage = completion.model, choice.finish_reason, completion.usage
         message = choice.message.model_dump(exclude_none=True)
         content = message.get("content") or message.get("refusal") or ""
-        self.text = spoken({**message, "content": content}, "The answer")
+        self.text = message_text({**message, "content": content}, "The answer")
         yield self.text
 
     def said(self) -> str:
@@ -245,4 +245,4 @@ class _Streamed(_Whole):
         if not self.finish:
             raise ValueError("the stream ended before the answer did")
         calls = [{"function": call} for _, call in sorted(self._calls.items())]
-        return spoken({"content": self.text, "tool_calls": calls}, "The answer")
+        return message_text({"content": self.text, "tool_calls": calls}, "The answer")

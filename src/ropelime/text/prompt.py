@@ -1,13 +1,14 @@
-"""What was sent to the model: one prompt, retrieved chunks with a question, or chat messages.
+"""The input of a model: one text, retrieved chunks with a question, or chat messages.
 
 All three become a :class:`Prompt`: messages, the one text that character offsets refer to, and the
-parts of it that may be cut into features. Whatever lies outside those parts is pinned.
+parts of it that may be cut into features. Text outside those parts is pinned: it is never removed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,12 +18,12 @@ Span = tuple[int, int]
 Kind = Literal["prompt", "context", "messages"]
 
 _BETWEEN = "\n\n"
-_CALLS = {"function": "arguments", "custom": "input"}  # the two kinds of tool call, and what each takes
+_CALLS = {"function": "arguments", "custom": "input"}  # kinds of tool calls, and where arguments are
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message: its role, and where its content lies in the text of the prompt."""
+    """One message: its role, and the span of its content in the text of the prompt."""
 
     role: str
     start: int
@@ -31,7 +32,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a chunk comes from, as far as that is known.
+    """Where a chunk comes from; fields that are not known are empty.
 
     Attributes:
         source: Its document: a file, an address, a title.
@@ -50,11 +51,11 @@ class Prompt:
     """The input of the explained answer.
 
     Attributes:
-        text: Everything that was sent, in order; features are spans of it.
-        messages: The messages that the text is made of.
-        parts: The spans that may hold features: the prompt, the chunks, or what the messages hold.
-        kind: Which of the three forms it came in.
-        origins: Where each chunk comes from; empty where none of them says so.
+        text: All of the input, in order; features are spans of it.
+        messages: The messages that make up the text.
+        parts: The spans that may hold features: the prompt, the chunks, or the contents of messages.
+        kind: Which of the three forms it was given in.
+        origins: Where each chunk comes from; empty if that is not known of any.
     """
 
     text: str
@@ -68,11 +69,11 @@ class Prompt:
         return self.text[message.start : message.end]
 
     def origin(self, part: int) -> Origin:
-        """Where the chunk of that number comes from; empty where nobody said."""
+        """Where the chunk of that index comes from."""
         return self.origins[part] if part < len(self.origins) else Origin()
 
     def where(self, part: int) -> str:
-        """The chunk or message of that number in words, counted from 1; empty for a plain prompt."""
+        """A name for the chunk or message of that index, counted from 1; empty for a plain prompt."""
         if self.kind == "context":
             return ", ".join(filter(None, (f"chunk {part + 1}", str(self.origin(part)))))
         if self.kind == "messages":
@@ -80,28 +81,46 @@ class Prompt:
         return ""
 
 
-def check_text(what: str, text: object, *, may_be_blank: bool = False) -> str:
-    """Return ``text`` if a tokenizer can read it, else say what is wrong with it."""
+def check_text(what: str, text: object, *, may_be_blank: bool = False, field: str | None = None) -> str:
+    """Return ``text`` if a tokenizer can encode it, else raise an error that says what is wrong.
+
+    Args:
+        what: Its name in the error message.
+        text: The text.
+        may_be_blank: Whether it may be empty or white space.
+        field: The argument that the error names; ``what`` if that is one.
+    """
+    field = what if field is None and what.isidentifier() else field
     if not isinstance(text, str):
-        raise InputError(f"{what} must be a string, not {type(text).__name__}.")
+        raise InputError(f"{what} must be a string, not {type(text).__name__}.", field=field)
     if not may_be_blank and not text.strip():
-        raise InputError(f"{what} is empty. Pass the text that you want explained.")
+        raise InputError(f"{what} is empty. Pass the text that you want explained.", field=field)
     if (at := text.find("\0")) >= 0:
-        raise InputError(
-            f"{what} has a NUL character at position {at}. Remove it: text.replace('\\0', '')."
-        )
+        cure = "Remove it: text.replace('\\0', '')."
+        raise InputError(f"{what} has a NUL character at position {at}. {cure}", field=field)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
             f"{what} has a lone surrogate (half a character) at position {error.start}. Decode the "
-            "source again, or replace it: text.encode('utf-8', 'replace').decode()."
+            "source again, or replace it: text.encode('utf-8', 'replace').decode().",
+            field=field,
         ) from None
     return text
 
 
+@contextmanager
+def naming_field(field: str) -> Iterator[None]:
+    """Let input errors name an argument, if they do not name one yet."""
+    try:
+        yield
+    except InputError as error:
+        error.field = error.field or field
+        raise
+
+
 def from_text(prompt: str) -> Prompt:
-    """A prompt that is one text; all of it may be features."""
+    """A prompt that is one text; all of it may be cut into features."""
     text = check_text("prompt", prompt)
     return Prompt(text, (Message("user", 0, len(text)),), ((0, len(text)),), "prompt")
 
@@ -111,7 +130,7 @@ def from_context(context: Sequence[str | Mapping[str, Any]], question: str | Non
 
     Args:
         context: Each chunk a string, or a mapping with ``text`` and perhaps ``source`` and ``page``.
-        question: What was asked.
+        question: The question about them.
     """
     if isinstance(context, (str, Mapping)) or not isinstance(context, Sequence):
         raise InputError("context must be a list of strings, one for each chunk.")
@@ -123,12 +142,16 @@ def from_context(context: Sequence[str | Mapping[str, Any]], question: str | Non
     for number, entry in enumerate(context):
         where = f"context[{number}]"
         named = entry if isinstance(entry, Mapping) else {"text": entry}
-        if "text" not in named:
-            raise InputError(f"{where} must be a string or a mapping with 'text', 'source', 'page'.")
-        text += _BETWEEN if parts else ""
-        chunk = check_text(where, named["text"])
-        parts.append((len(text), len(text) + len(chunk)))
-        origins.append(Origin(*(_name(f"{where}[{k!r}]", named.get(k)) for k in ("source", "page"))))
+        with naming_field(f"context.{number}"):
+            if "text" not in named:
+                raise InputError(
+                    f"{where} must be a string or a mapping with 'text', 'source', 'page'."
+                )
+            text += _BETWEEN if parts else ""
+            chunk = check_text(where, named["text"])
+            parts.append((len(text), len(text) + len(chunk)))
+            names = (_name(f"{where}[{key!r}]", named.get(key)) for key in ("source", "page"))
+            origins.append(Origin(*names))
         text += chunk
     if question is not None:
         text += _BETWEEN + check_text("question", question)
@@ -145,7 +168,7 @@ def _name(what: str, value: object) -> str:
 
 
 def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
-    """Chat messages as the Chat Completions API takes them; all that they say may be features.
+    """Chat messages as the Chat Completions API takes them; all of their contents may be features.
 
     A message has a ``role`` and a ``content``, which is a text or a list of text parts, or
     ``tool_calls``. Every part and every call is a part of the prompt by itself.
@@ -164,7 +187,7 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
         role = check_text(f"{where}['role']", message["role"])
         text += _BETWEEN if placed else ""
         start = len(text)
-        for i, piece in enumerate(_said(where, message)):
+        for i, piece in enumerate(_pieces(where, message)):
             text += "\n" if i else ""
             if piece.strip():
                 parts.append((len(text), len(text) + len(piece)))
@@ -175,18 +198,18 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
     return Prompt(text, tuple(placed), tuple(parts), "messages")
 
 
-def spoken(message: Mapping[str, Any], where: str = "message") -> str:
-    """What a message says as one text: its content, then its tool calls, a line each."""
-    return "\n".join(_said(where, message))
+def message_text(message: Mapping[str, Any], where: str = "message") -> str:
+    """A message as one text: its content, then its tool calls, one per line."""
+    return "\n".join(_pieces(where, message))
 
 
-def _said(where: str, message: Mapping[str, Any]) -> list[str]:
-    """The pieces of a message: its content or the parts of it, then every call of a tool."""
+def _pieces(where: str, message: Mapping[str, Any]) -> list[str]:
+    """The pieces of a message: its content or the parts of it, then every tool call."""
     calls = message.get("tool_calls") or []
     if isinstance(calls, (str, Mapping)) or not isinstance(calls, Sequence):
         raise InputError(f"{where}['tool_calls'] must be a list, not {type(calls).__name__}.")
     called = [_call(f"{where}['tool_calls'][{i}]", call) for i, call in enumerate(calls)]
-    if message.get("function_call"):  # how tools were called before they were called tools
+    if message.get("function_call"):  # the API's older form of a tool call
         called.append(_call(f"{where}['function_call']", {"function": message["function_call"]}))
     content = message.get("content")
     content = message.get("refusal") if content is None else content
@@ -197,8 +220,8 @@ def _said(where: str, message: Mapping[str, Any]) -> list[str]:
     at = f"{where}['content']"
     if isinstance(content, Sequence) and not isinstance(content, str):
         return [*(_part(f"{at}[{i}]", part) for i, part in enumerate(content)), *called]
-    said = check_text(at, content, may_be_blank=True)
-    return [said, *called] if said or not called else called
+    text = check_text(at, content, may_be_blank=True)
+    return [text, *called] if text or not called else called
 
 
 def _part(where: str, part: object) -> str:
@@ -208,15 +231,16 @@ def _part(where: str, part: object) -> str:
             if isinstance(part.get(key), str):
                 return check_text(where, part[key], may_be_blank=True)
     kind = part.get("type", "no text") if isinstance(part, Mapping) else type(part).__name__
-    raise InputError(f"{where} is {kind}, and only text can be explained. Take it out.")
+    raise InputError(f"{where} is {kind}, and only text can be explained. Remove it.")
 
 
 def _call(where: str, call: object) -> str:
-    """A call of a tool as text: the tool and what it was given."""
+    """A tool call as text: the tool and its arguments."""
     for kind, given in _CALLS.items():
         body = call.get(kind) if isinstance(call, Mapping) else None
         if isinstance(body, Mapping) and isinstance(body.get("name"), str):
-            told = body.get(given) or ""
-            told = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
-            return check_text(where, f"{body['name']}({told})")
+            arguments = body.get(given) or ""
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            return check_text(where, f"{body['name']}({arguments})")
     raise InputError(f"{where} must be a tool call: {{'function': {{'name': ..., 'arguments': ...}}}}.")
