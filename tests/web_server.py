@@ -169,7 +169,7 @@ def wait(client: httpx.Client, name: str) -> dict[str, Any]:
 
 
 class Slow(Surrogate):
-    """A surrogate that waits before each batch, so that a test can meet it in the middle of its work."""
+    """A surrogate that waits before each batch, so that a test meets it in the middle of its work."""
 
     def __init__(self, pause: float = 0.05) -> None:
         self.inner = load_surrogate(str(tiny_folder()))
