@@ -1,11 +1,18 @@
-# Two commands do everything: `make demo` and `make test`. Neither needs anything installed by hand.
+# `make demo`, `make check` and `make test` set up what they need themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-
 VLLM := .venv-vllm
+DIST := .venv-dist
+JOBS ?= 2
 
-.PHONY: setup browser demo gallery test test-adapters test-vllm lint clean
+CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
+APT := [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null
+
+# NumPy's last release for Python 3.10 has other type stubs than later ones.
+NEW_STUBS := 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+.PHONY: setup browser demo gallery lint words check test test-adapters test-vllm dist clean
 
 setup: $(VENV)/.ready
 
@@ -15,18 +22,37 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# The page is tested in Chromium. Where it is missing and cannot be installed, those tests are skipped.
+# The page is tested in Chromium. Only root on a system with apt-get can install it here; elsewhere
+# those tests are skipped.
 browser:
-	@command -v chromium || command -v chromium-browser || command -v google-chrome \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
-	       && apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium; } \
-	  || echo "No Chromium: tests in the browser will be skipped. Install it: apt-get install chromium"
+	@if $(CHROMIUM); then :; \
+	elif $(APT); then \
+	  echo "No Chromium was found: installing the system package 'chromium' with apt-get."; \
+	  apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium \
+	    || echo "apt-get could not install Chromium: the tests that need a browser will be skipped."; \
+	else \
+	  echo "No Chromium was found: the tests that need a browser will be skipped." \
+	    "To run them, install it (apt-get install chromium)."; \
+	fi
 
 demo: setup
 	$(BIN)/ropelime demo --json demo.json --html demo.html
 
 gallery: setup browser
 	$(BIN)/python docs/gallery.py
+
+lint: setup words
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	if $(BIN)/python -c $(NEW_STUBS); then $(BIN)/mypy; else echo "No types: they need Python 3.11."; fi
+
+words:
+	$(PYTHON) tools/words.py
+
+# For daily work: no browser, no Ray, no embedded model, nothing that takes long.
+check: lint
+	$(BIN)/python -m pytest --numprocesses $(JOBS) \
+	  -m "not (slow or browser or ray or real_model)"
 
 test: lint browser
 	$(BIN)/ropelime models fetch smollm2
@@ -35,18 +61,29 @@ test: lint browser
 # LangChain and LlamaIndex themselves; `make test` has stand-ins for them.
 test-adapters: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,adapters]'
-	$(BIN)/python -m pytest tests/test_adapters.py
+	$(BIN)/python -m pytest tests/text/test_integrations.py
 
 # A surrogate behind a real vLLM server, which has an environment of its own; Linux x86_64 only.
 test-vllm: setup
 	$(BIN)/ropelime models fetch smollm2
 	test -f $(VLLM)/.ready || $(BIN)/python tests/vllm_env.py $(VLLM)
-	ROPELIME_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest tests/test_vllm.py
+	ROPELIME_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest -m vllm tests/surrogate
 
-lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+# Wheel and sdist as they would be uploaded. The wheel goes into an environment of its own, where the
+# demo runs and mypy must see the types.
+dist:
+	rm -rf dist $(DIST)
+	$(PYTHON) -m venv $(DIST)/build
+	$(PYTHON) -m venv $(DIST)/wheel
+	$(DIST)/build/bin/python -m pip install --quiet build twine mypy
+	$(DIST)/build/bin/python -m build
+	$(DIST)/build/bin/twine check --strict dist/*
+	$(PYTHON) tools/wheel.py dist/*.whl
+	$(DIST)/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd $(DIST) && wheel/bin/ropelime demo
+	cd $(DIST) && echo 'import ropelime; reveal_type(ropelime.explain(prompt="A. B.", output="C."))' > reveal.py
+	cd $(DIST) && build/bin/mypy --strict --python-executable wheel/bin/python reveal.py \
+	  | grep 'Revealed type is "ropelime.results.explanation.Explanation"'
 
 clean:
-	rm -rf $(VENV) $(VLLM) demo.json demo.html .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(DIST) dist demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

@@ -1,1 +1,1 @@
-"""The paper's experiments and what goes beyond them. Every published figure comes from here."""
+"""The experiments of the paper and more. Every published number comes from here."""

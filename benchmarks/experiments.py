@@ -1,4 +1,4 @@
-"""Which methods an experiment compares, and what its results file says about it."""
+"""Which methods an experiment compares, and the header of its results file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 from benchmarks import methods, runner
 from benchmarks.data import Example
 from benchmarks.gsmile import ChatGenerator, GSmile
-from benchmarks.runner import CHANCE, Extra
+from benchmarks.names import CHANCE, GSMILE
+from benchmarks.runner import Extra
 from benchmarks.store import Store
 from ropelime._version import __version__
 from ropelime.surrogate import Ablation, Surrogate
-
-GSMILE = "gsmile"
 
 
 def run(
@@ -35,12 +34,12 @@ def run(
     ablation: str = "delete",
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Run an experiment, or go on with one.
+    """Run an experiment, or resume one.
 
     Args:
         bench: ``"hotpotqa"``, ``"sweep"``, ``"ablation"``, ``"mmlu"`` or ``"budget"``.
         examples: Its examples.
-        surrogate: The model that reads.
+        surrogate: The model that scores.
         results: The results file.
         context: Which paragraphs the examples hold.
         seed: Seed of all masks.
@@ -48,20 +47,14 @@ def run(
         command: The command line, for the report.
         generator: gSMILE's model at a chat endpoint; the surrogate itself if not given.
         base_url: Address of that endpoint.
-        ablation: What happens where a feature is removed; where that is not deletion, only methods that
-            read exactly are compared.
+        ablation: How features are removed; other than by deletion, only methods with exact scoring
+            are compared.
         progress: Called with the examples done and in all.
     """
-    known: dict[str, Callable[[], list[methods.Method]]] = {
-        "hotpotqa": lambda: methods.hotpotqa(context or "gold"),
-        "sweep": methods.sweep,
-        "ablation": methods.ablation,
-        "mmlu": methods.mmlu,
-        "budget": lambda: methods.budget(context or "all"),
-    }
-    compared = known[bench]()
     removed = Ablation.of(ablation)
-    if removed.how != "delete":
+    deleted = removed.how == "delete"
+    compared = _compared(bench, context)
+    if not deleted:
         compared = [m for m in compared if m.scoring == "exact" and m.preset is None]
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
@@ -76,7 +69,7 @@ def run(
         "limit": limit,
         "examples": len(examples),
         "data": _digest(examples),
-        **({"ablation": str(removed)} if removed.how != "delete" else {}),
+        **({} if deleted else {"ablation": str(removed)}),
         "command": command,
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
@@ -89,15 +82,23 @@ def run(
         seed=seed,
         curves=bench == "hotpotqa",
         detail=bench == "budget",
-        settle=bench == "budget" and context in ("gold", "all") and removed.how == "delete",
+        intervals=bench == "budget" and context in ("gold", "all") and deleted,
         ablation=removed,
         extras=extras,
         progress=progress,
     )
 
 
+def _compared(bench: str, context: str | None) -> list[methods.Method]:
+    if bench == "hotpotqa":
+        return methods.hotpotqa(context or "gold")
+    if bench == "budget":
+        return methods.budget(context or "all")
+    return {"sweep": methods.sweep, "ablation": methods.ablation, "mmlu": methods.mmlu}[bench]()
+
+
 def _digest(examples: Sequence[Example]) -> str:
-    """What tells these examples from others, wherever their file lies."""
+    """A digest of the examples, whatever file they are from."""
     known = [[e.id, e.spans, e.gold.tolist(), e.answer] for e in examples]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Answers and embeddings from a local model; only baselines that regenerate need them."""
+"""Answers and embeddings from a local model, for baselines that generate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ropelime.surrogate.engine import input_device
+from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import Message, Prompt
 from ropelime.typing import Floats
 
 
 class LocalGenerator:
-    """Greedy answers of a surrogate, in batches, and its input embeddings as a space of words."""
+    """Greedy answers of a surrogate, in batches, and its input embeddings."""
 
     def __init__(self, surrogate: LocalSurrogate, *, tokens: int = 32, batch: int = 61) -> None:
         """Take a loaded model.
@@ -56,13 +56,13 @@ class LocalGenerator:
 
     def _ids(self, prompt: str) -> list[int]:
         whole = (0, len(prompt))
-        asked = Prompt(prompt, (Message("user", *whole),), (whole,), "prompt")  # may be blank
-        return list(self._encoder.encode(asked, "x").ids)
+        given = Prompt(prompt, (Message("user", *whole),), (whole,), "prompt")  # may be blank
+        return list(self._encoder.encode(given, "x").ids)
 
     def embed(self, text: str) -> Floats:
         """(tokens, d) input embeddings of a text."""
         ids = self._tokenizer(text or " ", add_special_tokens=False).input_ids or [0]
-        embedding = self._model.get_input_embeddings()  # asked, not read: its weights may be offloaded
+        embedding = self._model.get_input_embeddings()  # called, because its weights may be offloaded
         with torch.inference_mode():
             points = embedding(torch.tensor(ids, device=input_device(self._model)))
         return np.asarray(points.float().cpu().numpy(), dtype=np.float64)

@@ -1,9 +1,9 @@
-"""gSMILE as its paper describes it: regenerate an answer for every perturbed prompt, and regress.
+"""gSMILE as its paper describes it: generate an answer for every perturbed prompt, and regress.
 
-Each perturbation keeps a random half of the words. The model answers every perturbed prompt anew; the
-target is the Wasserstein distance between the embeddings of the new answer and of the first one, the
-weight a Gaussian of the same distance between the prompts. It costs one generation a perturbation,
-which is what RoPE-LIME is compared with.
+Each perturbation keeps a random half of the words, and the model answers every perturbed prompt. The
+target is the Wasserstein distance between the embeddings of the new answer and of the original one; the
+sample weight is a Gaussian of the same distance between the prompts. It costs one generation for each
+perturbation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Generator(Protocol):
 
 
 class Embedder(Protocol):
-    """Something that turns a text into a cloud of points."""
+    """Something that turns a text into a point cloud."""
 
     def embed(self, text: str) -> Floats:
         """(tokens, d) vectors; at least one."""
@@ -68,7 +68,7 @@ class ChatGenerator:
             first = str(error).split("\n")[0][:200]
             raise ModelError(
                 f"The chat endpoint gave no answer ({first}). Check OPENAI_API_KEY, --generator and "
-                "--base-url; the same command goes on where this one stopped."
+                "--base-url; the same command resumes the run."
             ) from None
 
     def _reply(self, client: Any, prompt: str) -> str:
@@ -83,12 +83,12 @@ class ChatGenerator:
 
 @dataclass
 class GSmile:
-    """The baseline: counts its generations and its seconds.
+    """The baseline, with its generations and seconds counted.
 
     Attributes:
-        generator: What answers.
-        embedder: What the distances are taken in.
-        perturbations: How many prompts are perturbed; the unperturbed one is answered on top.
+        generator: Answers the prompts.
+        embedder: Embeds texts for the distances.
+        perturbations: Number of perturbed prompts; the original one is answered as well.
     """
 
     generator: Generator
@@ -109,7 +109,7 @@ class GSmile:
         return size / size.sum() if size.sum() > 0 else size, masks, len(prompts)
 
     def row(self, example: Example, rng: np.random.Generator) -> dict[str, Any]:
-        """The figures of one example, for a results file."""
+        """The metrics of one example, for a results file."""
         start = time.perf_counter()
         scores, masks, generations = self.attribute(example, rng)
         seconds = time.perf_counter() - start
@@ -134,7 +134,7 @@ class GSmile:
 
 
 def wasserstein(x: Floats, y: Floats) -> float:
-    """Earth mover's distance between two clouds of equally heavy points, Euclidean ground distance."""
+    """Earth mover's distance between two uniform point clouds, with Euclidean ground distance."""
     from scipy.optimize import linprog
     from scipy.sparse import identity, kron, vstack
     from scipy.spatial.distance import cdist

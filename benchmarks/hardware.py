@@ -1,4 +1,4 @@
-"""What the machine could do, and what a run took of it: the matrix rate, seconds, memory, tokens."""
+"""The matrix rate of a machine, and the seconds, memory and tokens of a run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from typing import Any
 import torch
 
 from ropelime.surrogate.allocator import give_back
-from ropelime.surrogate.engine import head_size
+from ropelime.surrogate.architecture import head_size
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.tiles import has_tiles
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048
 _AT_LEAST = 0.3  # seconds of products, so that the clock has settled
-_EVERY = 0.005  # seconds between two looks at the memory
+_EVERY = 0.005  # seconds between two samples of the memory
 
 
 @dataclass(frozen=True)
 class Size:
-    """What decides how many operations a model takes.
+    """The sizes that determine the operations of a forward pass.
 
     Attributes:
         linear: Weights of all linear layers, without the embedding and without the head.
@@ -57,7 +57,7 @@ class Size:
         return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * head_size(model))
 
     def operations(self, lengths: Sequence[int], outputs: int) -> float:
-        """Operations that scoring takes with nothing shared and nothing wasted.
+        """Operations of scoring without prefix sharing and without padding.
 
         Args:
             lengths: Tokens of each masked prompt with the answer.
@@ -67,12 +67,12 @@ class Size:
         return self.work(sum(run), sum(n**2 for n in run) / 2, outputs * len(run))
 
     def work(self, tokens: int, pairs: float, scoring: int) -> float:
-        """Operations of what is run, whatever is shared.
+        """Operations of the tokens that are run.
 
         Args:
             tokens: Tokens that go through the layers.
-            pairs: Pairs of one of them and a key that it looks at.
-            scoring: Tokens that are predicted.
+            pairs: Pairs of such a token and a key that it attends to.
+            scoring: Tokens that logits are computed for.
         """
         attention = self.layers * 4 * self.width * pairs
         return 2.0 * self.linear * tokens + attention + 2.0 * self.head * scoring
@@ -92,10 +92,10 @@ class Measured:
 
     Attributes:
         seconds: How long it took.
-        processor: Seconds of all the process's threads; far fewer than the threads could have had
-            means that others were using the machine.
-        memory: How far memory rose above what was taken before, in bytes.
-        calls: Sequences and tokens of a sequence, for each time that the model was run.
+        processor: CPU seconds of all threads of the process; far less than seconds times threads
+            means that other processes were using the machine.
+        memory: Peak memory above the level before the run, in bytes.
+        calls: Sequences and tokens of a sequence, for each forward pass.
     """
 
     seconds: float
@@ -105,7 +105,7 @@ class Measured:
 
     @property
     def tokens(self) -> int:
-        """Tokens that went through the model, padding and all."""
+        """Tokens that went through the model, with padding."""
         return sum(rows * length for rows, length in self.calls)
 
 
@@ -113,7 +113,7 @@ class Hardware:
     """The device of a surrogate."""
 
     def __init__(self, surrogate: LocalSurrogate) -> None:
-        """Measure where this model runs, in its dtype."""
+        """Measure the device of this model, in its dtype."""
         self._model, self._device = surrogate.model, surrogate.device
         self._dtype = surrogate.model.dtype
 
@@ -123,7 +123,7 @@ class Hardware:
         return self._device.type
 
     def describe(self) -> dict[str, Any]:
-        """What kind of machine it is."""
+        """CPU, cores, threads and GPU."""
         facts: dict[str, Any] = {
             "cpu": _cpu(),
             "cores": os.cpu_count(),
@@ -135,7 +135,7 @@ class Hardware:
         return facts
 
     def rate(self) -> float:
-        """Operations a second in the product of two square matrices in the model's dtype."""
+        """Operations per second in the product of two square matrices in the model's dtype."""
         size = _MATRIX.get(self.kind, _CPU_MATRIX)
         a, b = (torch.randn(size, size, device=self._device).to(self._dtype) for _ in range(2))
         a @ b
@@ -149,7 +149,7 @@ class Hardware:
         return 2 * size**3 / statistics.median(times)
 
     def measure(self, run: Callable[[], object]) -> Measured:
-        """Do something with the model once, and see what it takes."""
+        """Run something once, and measure it."""
         with self._memory() as peak, _calls(self._model) as calls:
             self._wait()
             start, busy = time.perf_counter(), time.process_time()
@@ -164,14 +164,14 @@ class Hardware:
 
     @contextmanager
     def _memory(self) -> Iterator[Callable[[], int]]:
-        """How many bytes more than at the beginning were in use at the worst moment."""
+        """Peak memory above the level at the beginning, in bytes."""
         gc.collect()
         if self.kind == "cuda":
             before = torch.cuda.memory_allocated(self._device)
             torch.cuda.reset_peak_memory_stats(self._device)
             yield lambda: torch.cuda.max_memory_allocated(self._device) - before
             return
-        give_back()  # or what a run takes of it would not be seen
+        give_back()  # or memory that a run takes from the allocator would not be seen
         before = highest = resident()
         done = threading.Event()
 
@@ -191,7 +191,7 @@ class Hardware:
 
 @contextmanager
 def _calls(model: Any) -> Iterator[list[tuple[int, int]]]:
-    """Note the shape of whatever is run, at the embedding: some peers go past the model's own hooks."""
+    """Record the shape of every forward pass at the embedding: some peers bypass the model's hooks."""
     seen: list[tuple[int, int]] = []
 
     def look(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Scoring as anyone would write it first: one masked prompt after the other. For comparison only."""
+"""The naive way to score: one masked prompt after the other. For comparison only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropelime.surrogate.engine import input_device
+from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalScorer
 from ropelime.typing import Floats, Masks
 
@@ -20,25 +20,25 @@ class Loop:
 
         Args:
             model: The model.
-            scorer: The prompt and the answer, made ready.
-            everywhere: Whether logits are computed for the whole prompt, as the model does by itself,
+            scorer: The prepared prompt and answer.
+            everywhere: Whether logits are computed for the whole prompt, as the model does by default,
                 or for the answer only.
         """
-        self._model, self._sequences = model, scorer.sequences
+        self._model, self._tokenized = model, scorer.tokenized
         self._everywhere = everywhere
 
     def score(self, masks: Masks) -> Floats:
         """(N, T) log-probability of each token of the answer under each mask."""
         device = input_device(self._model)
-        output = torch.as_tensor(self._sequences.output_ids, device=device)
+        output = torch.as_tensor(self._tokenized.output_ids, device=device)
         count = len(output)
         found: list[Floats] = []
         with torch.inference_mode():
             for number, mask in enumerate(masks):
-                row = self._sequences.row(number, mask)
+                row = self._tokenized.sequence(number, mask)
                 ids = torch.cat([torch.as_tensor(row.ids, device=device), output[-1:]])
                 keep = {} if self._everywhere else {"logits_to_keep": count + 1}
                 logits = self._model(input_ids=ids[None], use_cache=False, **keep).logits[0]
-                said = logits[-count - 1 : -1].float().log_softmax(-1)
-                found.append(said.gather(-1, output[:, None])[:, 0].double().cpu().numpy())
+                logprob = logits[-count - 1 : -1].float().log_softmax(-1)
+                found.append(logprob.gather(-1, output[:, None])[:, 0].double().cpu().numpy())
         return np.stack(found)

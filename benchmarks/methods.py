@@ -1,21 +1,34 @@
-"""The methods that are compared: each a sampler and a recipe. To add one, add a line here."""
+"""The methods that are compared: each is a sampler and a recipe. To add one, add a line here."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from benchmarks.contextcite import LogitPerToken, StandardisedLasso
+from benchmarks.names import (
+    CONTEXTCITE,
+    EVIDENCE,
+    FAITHFUL,
+    LEAVE_ONE_OUT,
+    LEAVE_ONE_OUT_CACHED,
+    LEAVE_ONE_OUT_EXACT,
+    PAPER,
+    ROPE_LIME,
+    SPARSE_K,
+    SPARSE_K_EQUAL,
+    cached,
+    exact,
+)
 from ropelime.method.attribution import Recipe
-from ropelime.method.regression import LinearFit, Regressor
 from ropelime.method.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
 from ropelime.method.schedule import Round
 from ropelime.method.scores import Scores
-from ropelime.method.targets import Logit, Target
 from ropelime.options import PRESETS, Options
-from ropelime.typing import Floats, Ints, Masks
+from ropelime.typing import Ints, Masks
 
 
 @dataclass(frozen=True)
@@ -26,10 +39,10 @@ class Method:
         name: What the tables call it.
         sampler: Its masks.
         recipe: Its target, kernel and regressor.
-        tokens_of: Another method: masks are drawn only until they cost as many tokens as that one's.
-        scoring: ``"exact"`` or ``"cheap"``.
-        preset: A preset, whose plan decides what is read and when it is enough.
-        exact: So many exact readings on top of the cheap ones.
+        tokens_of: Another method, whose tokens are the budget of this one.
+        scoring: ``"exact"`` or ``"cached"``.
+        preset: A preset, whose schedule decides which masks are scored.
+        exact: Exact scores on top of the cached ones.
     """
 
     name: str
@@ -41,7 +54,7 @@ class Method:
     exact: int = 0
 
     def rounds(self, n: int, seed: tuple[int, ...]) -> Generator[Round, Scores, Any]:
-        """Yields what to score next and is sent all scores so far, as a schedule does."""
+        """Yields the masks to score next and is sent all scores so far, as a schedule does."""
         cached = self.scoring == "cached"
         if self.preset is not None:
             schedule = replace(Options.of({"preset": self.preset}).schedule(cached=cached), seed=seed)
@@ -55,48 +68,8 @@ class Method:
 
 
 def _uncounted(masks: Masks, *, cached: bool) -> Ints:
-    """Presets ask for no prices while their budget is automatic."""
+    """Presets need no costs while their budget is automatic."""
     raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class LogitPerToken(Target):
-    """ContextCite's target as it fits it: the log-odds divided by the number of output tokens."""
-
-    name: ClassVar[str] = "logit-per-token"
-    needs_kl: ClassVar[bool] = False
-    support: ClassVar[int] = 1
-    unit: ClassVar[str] = "nats of log-odds per output token"
-
-    def values(self, scores: Scores) -> Floats:
-        """Log-odds of the output over its length."""
-        return np.asarray(Logit().values(scores) / scores.logprob.shape[1])
-
-    def token_values(self, scores: Scores) -> Floats:
-        """Log-odds of each token."""
-        return Logit().token_values(scores)
-
-
-@dataclass(frozen=True)
-class StandardisedLasso(Regressor):
-    """ContextCite's fit: Lasso on masks that are scaled to unit variance, targets as they are."""
-
-    alpha: float = 0.01
-    name: ClassVar[str] = "standardised-lasso"
-
-    def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
-        """Fit and undo the scaling."""
-        from sklearn.linear_model import Lasso
-
-        x = masks.astype(float)
-        spread = x.std(0)
-        spread = np.where(spread > 0, spread, 1.0)
-        solver = Lasso(alpha=self.alpha, max_iter=20_000)
-        solver.fit((x - x.mean(0)) / spread, targets, sample_weight=weights)
-        coef = np.asarray(solver.coef_, dtype=float).T / (
-            spread if targets.ndim == 1 else spread[:, None]
-        )
-        return LinearFit(coef, np.asarray(solver.intercept_) - x.mean(0) @ coef)
 
 
 def method(
@@ -116,7 +89,7 @@ def method(
 
 
 def preset(name: str) -> Method:
-    """One of the presets of :func:`ropelime.explain`, as it stops by itself."""
+    """One of the presets of :func:`ropelime.explain`, with its automatic budget."""
     chosen = PRESETS[name]
     recipe = Recipe.of(chosen.target, chosen.kernel, chosen.regressor)
     sampler = resolve_sampler(chosen.sampler)
@@ -125,73 +98,87 @@ def preset(name: str) -> Method:
 
 def contextcite(masks: int = 64) -> Method:
     """ContextCite's estimator: masks with p = 1/2, log-odds, Lasso with alpha 0.01."""
-    name = "contextcite" if masks == 64 else f"contextcite, {masks}"
+    name = CONTEXTCITE if masks == 64 else f"{CONTEXTCITE}, {masks}"
     return method(name, f"bernoulli:{masks}", LogitPerToken(), "uniform", StandardisedLasso())
 
 
 def budget(context: str) -> list[Method]:
-    """The presets and everybody else at several budgets; in long contexts only what is affordable."""
+    """The presets and the peers at several budgets; in long contexts only what is affordable."""
+    loo = ("uniform", "wls")
     nll = ("nll", "uniform", "bayes-ridge")
+
+    def hadamard(name: str, masks: int, **options: Any) -> Method:
+        return method(name, f"hadamard:{masks}", *nll, **options)
+
     found = [
-        preset("evidence"),
-        method("singles", "leave-one-out", "evidence", "uniform", "wls", scoring="cached"),
-        method("singles, answer only", "leave-one-out", "shift", "uniform", "wls", scoring="cached"),
-        method("singles, kl", "leave-one-out", "kl", "uniform", "wls", scoring="cached"),
-        preset("faithful"),
+        preset(EVIDENCE),
+        method(LEAVE_ONE_OUT_CACHED, "leave-one-out", "evidence", *loo, scoring="cached"),
+        _answer_only(),
+        _cached_kl(),
+        preset(FAITHFUL),
         contextcite(),
-        method("exact, 64", "hadamard:64", *nll),
-        method("cheap, 128", "hadamard:128", *nll, scoring="cached"),
+        hadamard(exact(64), 64),
+        hadamard(cached(128), 128, scoring="cached"),
     ]
     if context.isdecimal():
         return found
     found += [
-        method("leave-one-out, exact", "leave-one-out", "evidence", "uniform", "wls"),
-        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+        method(LEAVE_ONE_OUT_EXACT, "leave-one-out", "evidence", *loo),
+        method(LEAVE_ONE_OUT, "leave-one-out", "kl", "rope-rwmd", "wls"),
     ]
     if context == "gold":
-        found += [preset("paper")]
+        found += [preset(PAPER)]
     found += [contextcite(masks) for masks in (8, 16, 32)]
-    found += [method(f"exact, {k}", f"hadamard:{k}", *nll) for k in (16, 32, 76, 96)]
-    found += [method(f"cheap, {k}", f"hadamard:{k}", *nll, scoring="cached") for k in (32, 64, 256)]
-    found += [
-        method(f"cheap, 128 + {k} exact", "hadamard:128", *nll, scoring="cached", exact=k)
-        for k in (8, 16, 32, 64)
-    ]
+    found += [hadamard(exact(k), k) for k in (16, 32, 76, 96)]
+    found += [hadamard(cached(k), k, scoring="cached") for k in (32, 64, 256)]
+    found += [hadamard(cached(128, k), 128, scoring="cached", exact=k) for k in (8, 16, 32, 64)]
     return found
 
 
+def _answer_only() -> Method:
+    name = f"{LEAVE_ONE_OUT_CACHED}, answer only"
+    return method(name, "leave-one-out", "shift", "uniform", "wls", scoring="cached")
+
+
+def _cached_kl() -> Method:
+    name = f"{LEAVE_ONE_OUT_CACHED}, kl"
+    return method(name, "leave-one-out", "kl", "uniform", "wls", scoring="cached")
+
+
 def hotpotqa(context: str) -> list[Method]:
-    """The comparison of the paper, and the estimators of the peers beside it."""
+    """The comparison of the paper, and the estimators of the peers."""
+    paper = ("kl", "rope-rwmd", "wls")
     methods = [
-        method("sparse-k", "sparse-k-best", "kl", "rope-rwmd", "wls"),
-        method("sparse-k, LOO's tokens", "sparse-k-best", "kl", "rope-rwmd", "wls", "leave-one-out"),
-        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+        method(SPARSE_K, "sparse-k-best", *paper),
+        method(SPARSE_K_EQUAL, "sparse-k-best", *paper, LEAVE_ONE_OUT),
+        method(LEAVE_ONE_OUT, "leave-one-out", *paper),
         method("leave-one-out, nll", "leave-one-out", "nll", "uniform", "wls"),
         contextcite(),
         method("shapley", "shapley:64", "nll", "uniform", "ridge"),
         method("one-at-a-time", "one-at-a-time", "nll", "uniform", "ridge"),
-        preset("evidence"),
-        method("answer only, cheap", "leave-one-out", "shift", "uniform", "wls", scoring="cached"),
-        method("leave-one-out, cheap", "leave-one-out", "kl", "uniform", "wls", scoring="cached"),
-        preset("faithful"),
+        preset(EVIDENCE),
+        _answer_only(),
+        _cached_kl(),
+        preset(FAITHFUL),
     ]
     if context == "all":
-        singles = "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64"
+        sparse, mixed = "sparse-k:sqrt:M:kept:80", "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64"
+        name = "one-at-a-time + sparse-k √M"
         methods += [
             method("bernoulli, lasso-cv", "bernoulli:64", "nll", "uniform", "lasso-cv"),
-            method("sparse-k √M, 80", "sparse-k:sqrt:M:kept:80", "nll", "uniform", "ridge"),
-            method("sparse-k √M, 80, kernel", "sparse-k:sqrt:M:kept:80", "nll", "rope-rwmd", "ridge"),
-            method("singles + sparse-k √M", singles, "nll", "uniform", "ridge"),
-            method("singles + sparse-k √M, weak ridge", singles, "nll", "uniform", "ridge:0.2"),
-            method("singles + sparse-k √M, strong ridge", singles, "nll", "uniform", "ridge:5"),
-            method("singles + sparse-k √M, lasso-cv", singles, "nll", "uniform", "lasso-cv"),
-            method("singles + sparse-k √M, kernel", singles, "nll", "rope-rwmd", "ridge"),
+            method("sparse-k √M, 80", sparse, "nll", "uniform", "ridge"),
+            method("sparse-k √M, 80, kernel", sparse, "nll", "rope-rwmd", "ridge"),
+            method(name, mixed, "nll", "uniform", "ridge"),
+            method(f"{name}, weak ridge", mixed, "nll", "uniform", "ridge:0.2"),
+            method(f"{name}, strong ridge", mixed, "nll", "uniform", "ridge:5"),
+            method(f"{name}, lasso-cv", mixed, "nll", "uniform", "lasso-cv"),
+            method(f"{name}, kernel", mixed, "nll", "rope-rwmd", "ridge"),
         ]
     return methods
 
 
 def ablation() -> list[Method]:
-    """Every choice of the method against its alternatives, on masks that are read once."""
+    """Every choice of the method against its alternatives."""
     samplers = {
         "sparse-k-best": "sparse-k-best",
         "√M kept": "sparse-k:sqrt:M:kept:64",
@@ -199,8 +186,8 @@ def ablation() -> list[Method]:
         "leave-one-out": "leave-one-out",
         "one-at-a-time": "one-at-a-time",
         "p = ½": "bernoulli:64",
-        "singles + leave-one-out": "mixed:one-at-a-time+leave-one-out",
-        "singles + √M kept": "mixed:one-at-a-time+sparse-k/sqrt/M/kept/48",
+        "one-at-a-time + leave-one-out": "mixed:one-at-a-time+leave-one-out",
+        "one-at-a-time + √M kept": "mixed:one-at-a-time+sparse-k/sqrt/M/kept/48",
     }
     kernels = ["uniform", "rope-rwmd"]
     found = [
@@ -236,10 +223,10 @@ def sweep() -> list[Method]:
 
 
 def mmlu() -> list[Method]:
-    """Word attributions from sixty perturbations; gSMILE runs beside them."""
+    """Word attributions from sixty perturbations, for the comparison with gSMILE."""
     return [
-        method("rope-lime", "bernoulli:60", "kl", "rope-rwmd", "wls"),
-        method("rope-lime, sqrt-kl", "bernoulli:60", "sqrt-kl", "rope-rwmd", "ridge"),
-        method("rope-lime, nll", "bernoulli:60", "nll", "rope-rwmd", "ridge"),
-        method("leave-one-out", "leave-one-out", "kl", "rope-rwmd", "wls"),
+        method(ROPE_LIME, "bernoulli:60", "kl", "rope-rwmd", "wls"),
+        method(f"{ROPE_LIME}, sqrt-kl", "bernoulli:60", "sqrt-kl", "rope-rwmd", "ridge"),
+        method(f"{ROPE_LIME}, nll", "bernoulli:60", "nll", "rope-rwmd", "ridge"),
+        method(LEAVE_ONE_OUT, "leave-one-out", "kl", "rope-rwmd", "wls"),
     ]

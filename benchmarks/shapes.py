@@ -1,4 +1,4 @@
-"""Models of known shapes with random weights, prompts of random tokens: for measuring speed only."""
+"""Models of known shapes with random weights, and prompts of random tokens, for timing only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 from ropelime.registry import unknown
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.sequences import Sequences
-from ropelime.surrogate.tokens import Layout
+from ropelime.surrogate.tokens import TokenizedPrompt
 
 _HEAD, _TAIL = 16, 16  # pinned tokens before and after the features
 
@@ -23,14 +22,14 @@ class Shape:
 
     Attributes:
         config: Its class of configurations in transformers.
-        vocabulary: Tokens that it knows.
+        vocabulary: Size of the vocabulary.
         hidden: Width of its hidden states.
-        inner: Width inside its feed-forward layers.
-        layers: How many layers.
+        inner: Width of its feed-forward layers.
+        layers: Number of layers.
         heads: Query heads of a layer.
         groups: Key heads of a layer.
         head: Dimensions of a head.
-        tied: Whether the head is the embedding.
+        tied: Whether the LM head shares the weights of the embedding.
     """
 
     config: str
@@ -67,11 +66,11 @@ def random_surrogate(
 
     Args:
         name: The shape.
-        device: Where it is made; no copy of it is made elsewhere.
+        device: The device it is made on, without a copy elsewhere.
         dtype: Its dtype.
-        window: The most tokens that it reads.
+        window: Its context window, in tokens.
         seed: Seed of the weights.
-        tokenizer: One whose tokens it shall know, for prompts that are texts; none if not given.
+        tokenizer: Whose vocabulary it covers, for prompts of text; a stub if not given.
     """
     import transformers
 
@@ -94,7 +93,7 @@ def random_surrogate(
     torch.manual_seed(seed)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    if tokenizer:  # larger than the usual start, so that what is read matters for what is said
+    if tokenizer:  # larger than the usual initialisation, so that the prompt matters
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.ndim > 1:
@@ -106,11 +105,11 @@ def random_surrogate(
 def random_scorer(
     surrogate: LocalSurrogate, *, features: int, tokens: int, outputs: int = 16, seed: int = 0
 ) -> LocalScorer:
-    """A prompt of random tokens: some that are pinned, features of equal length, some more pinned ones.
+    """A prompt of random tokens: pinned ones, features of equal length, pinned ones again.
 
     Args:
         surrogate: The model.
-        features: How many features.
+        features: Number of features.
         tokens: Tokens of a feature.
         outputs: Tokens of the answer.
         seed: Seed of the tokens.
@@ -120,15 +119,20 @@ def random_scorer(
         [np.full(_HEAD, -1), np.repeat(np.arange(features), tokens), np.full(_TAIL, -1)]
     )
     ids = rng.integers(3, surrogate.vocabulary, len(owner) + outputs)
-    sequences = Sequences(
-        ids[: len(owner)], owner, ids[len(owner) :], Ablation(), np.array([0]), np.array([1])
+    tokenized = TokenizedPrompt(
+        ids[: len(owner)],
+        owner,
+        ids[len(owner) :],
+        Ablation(),
+        placeholder=np.array([0]),
+        beginning=np.array([1]),
+        output_spans=tuple((i, i + 1) for i in range(outputs)),
     )
-    spans = tuple((i, i + 1) for i in range(outputs))
-    return LocalScorer(surrogate, Layout(sequences, spans, has_question=False))
+    return LocalScorer(surrogate, tokenized)
 
 
 def _tokenizer() -> Any:
-    """A tokenizer that nothing is ever tokenised with."""
+    """A stub tokenizer, for prompts that are given as tokens."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 

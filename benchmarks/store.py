@@ -1,17 +1,23 @@
-"""Results that survive being killed: append-only lines under a header that says what they are."""
+"""Results files: appended to crash-safely while a run lasts, compressed once it has ended."""
 
 from __future__ import annotations
 
+import json
+import lzma
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropelime.files import Journal, Row, scan
+from ropelime.errors import InputError
+from ropelime.files import Journal, Row, replacing, scan
 
-__all__ = ["Row", "Store", "read"]
+__all__ = ["Row", "Store", "compress", "decompress", "read", "rows"]
 
 _KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
+_XZ = ".xz"
+_PRESET = 9 | lzma.PRESET_EXTREME
 
 
 class Store:
@@ -26,10 +32,11 @@ class Store:
 
         Args:
             path: The file.
-            settings: What the run depends on; a file with other settings is refused, but for
+            settings: What the rows depend on; a file with other settings is refused, except for
                 ``command``, ``versions`` and ``date``.
             methods: The methods that every example has a line for.
         """
+        _check_plain(path)
         self.path = path
         header = {_KIND: 1, **settings, "methods": list(methods)}
         self._journal = Journal(path, header, what=_WHAT, aside=_ASIDE)
@@ -49,6 +56,65 @@ class Store:
 
 
 def read(path: Path) -> tuple[Row, list[Row]]:
-    """The header and the rows of a results file; a line that was cut off is left out."""
-    header, *rows = (row for row, _ in scan(path, _KIND, _WHAT))
-    return header, rows
+    """The header and the rows of a results file, compressed or not.
+
+    The last line of an uncompressed file is left out if it was cut off.
+    """
+    if path.suffix != _XZ:
+        header, *found = (row for row, _ in scan(path, _KIND, _WHAT))
+        return header, found
+    header, *found = rows(path) or [{}]
+    if header.get(_KIND) != 1:
+        raise InputError(f"{path} is no {_WHAT} of ropelime. Name another file.")
+    return header, found
+
+
+def rows(path: Path) -> list[Row]:
+    """All lines of a finished file, compressed or not, whatever its header is."""
+    try:
+        data = lzma.decompress(path.read_bytes()) if path.suffix == _XZ else path.read_bytes()
+        found = [json.loads(line) for line in data.splitlines()]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except (lzma.LZMAError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Make the file again.") from None
+    if not all(isinstance(row, dict) for row in found):
+        raise InputError(f"{path} is no {_WHAT} of ropelime. Name another file.")
+    return found
+
+
+def compress(path: Path) -> Path:
+    """Replace a finished results file by its compressed form, ``FILE.xz``."""
+    if path.suffix == _XZ:
+        raise InputError(f"{path} is compressed already.")
+    rows(path)  # or a damaged file would be hidden
+    packed = lzma.compress(path.read_bytes(), preset=_PRESET)
+    return _replace(path, Path(f"{path}{_XZ}"), packed)
+
+
+def decompress(path: Path) -> Path:
+    """Undo :func:`compress`, so that a run can be resumed."""
+    if path.suffix != _XZ:
+        raise InputError(f"{path} is not compressed.")
+    rows(path)
+    return _replace(path, path.with_suffix(""), lzma.decompress(path.read_bytes()))
+
+
+def _replace(old: Path, new: Path, data: bytes) -> Path:
+    if new.exists():
+        raise InputError(f"{new} exists already. Remove {old} or {new} first.")
+    with replacing(new) as file:
+        file.write(data)
+    shutil.copymode(old, new)
+    old.unlink()
+    return new
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse what is compressed: a run appends lines."""
+    packed = path if path.suffix == _XZ else Path(f"{path}{_XZ}")
+    if path == packed or (packed.exists() and not path.exists()):
+        raise InputError(
+            f"A run cannot append to {packed}, which is compressed. Decompress it first (`python -m "
+            f"benchmarks compress --undo {packed}`), or name another file with --results."
+        )

@@ -1,4 +1,4 @@
-"""Results files as tables of figures: what is complete, and means with their intervals."""
+"""Results files as numbers for tables: complete examples, means and their intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COVERAGE = 0.90
 METRICS = {"iou": "IoU", "f1": "F1", "auroc": "AUROC"}
 
 Section = tuple[str, str | None]
-# Every section of the report, and the command that makes its results.
+# Every section of the results page, and the command that makes its results.
 COMMANDS: dict[Section, str] = {
     ("hotpotqa", "gold"): "python -m benchmarks hotpotqa --context gold --data FILE",
     ("hotpotqa", "all"): "python -m benchmarks hotpotqa --context all --data FILE",
@@ -27,12 +27,12 @@ COMMANDS: dict[Section, str] = {
     ("ablation", "gold"): "python -m benchmarks ablation --context gold --data FILE",
     ("ablation", "all"): "python -m benchmarks ablation --context all --data FILE",
 }
-ELSEWHERE = ("budget",)  # experiments that have a page of their own
+_ELSEWHERE = ("budget",)  # experiments that have a page of their own
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Some values in short.
+    """Summary statistics of some values.
 
     Attributes:
         n: How many.
@@ -48,9 +48,14 @@ class Spread:
     low: float
     high: float
 
+    @property
+    def interval(self) -> str:
+        """The interval as tables show it."""
+        return f"[{self.low:.3f}, {self.high:.3f}]"
+
 
 def spread(values: Floats) -> Spread | None:
-    """Mean, deviation and 90 % percentile bootstrap interval; None where there is nothing."""
+    """Mean, deviation and 90 % percentile bootstrap interval; None without values."""
     if not len(values):
         return None
     drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
@@ -67,7 +72,7 @@ class Results:
         path: The file.
         header: Its header.
         rows: The rows of each method, in the same order of examples.
-        missing: Examples that the run was to have, or that the file begins, and that are not complete.
+        missing: Examples that the run should have, or that the file begins, and that are incomplete.
     """
 
     path: Path
@@ -77,7 +82,7 @@ class Results:
 
     @property
     def section(self) -> Section:
-        """Where in the report it belongs."""
+        """Its section of the results page."""
         bench = self.header["bench"]
         return bench, self.header["context"] if bench in ("hotpotqa", "ablation") else None
 
@@ -112,15 +117,11 @@ class Results:
         """The same with deviation and interval."""
         return spread(self.values(method, metric, group))
 
-    def difference(self, method: str, other: str, metric: str, group: str | None = None) -> Floats:
-        """Of one method from another, over the examples where both have a value."""
+    def difference(self, method: str, other: str, metric: str) -> Floats:
+        """One method minus another, over the examples where both have a value."""
         pairs = zip(self.rows.get(method, []), self.rows.get(other, []), strict=False)
-        found = [
-            (a[metric], b[metric])
-            for a, b in pairs
-            if group in (None, a["group"]) and None not in (a.get(metric), b.get(metric))
-        ]
-        return np.array([a - b for a, b in found], dtype=float)
+        both = [(a[metric], b[metric]) for a, b in pairs if None not in (a.get(metric), b.get(metric))]
+        return np.array([a - b for a, b in both], dtype=float)
 
     def averaged(self, methods: Sequence[str], metric: str) -> Floats:
         """For each example the mean over several methods, where one of them has a value."""
@@ -134,7 +135,7 @@ def load(path: Path) -> Results:
     header, rows = read(path)
     bench, context = header.get("bench"), header.get("context")
     listed = any(bench == b and c in (None, context) for b, c in COMMANDS)
-    if not listed and bench not in ELSEWHERE:
+    if not listed and bench not in _ELSEWHERE:
         known = ", ".join(f"{b} {c or ''}".strip() for b, c in COMMANDS)
         raise InputError(
             f"{path} says that it holds bench {bench!r} with context {context!r}; the report knows "
@@ -153,5 +154,5 @@ def load(path: Path) -> Results:
             )
         found[row["example"]][row["method"]] = row
     whole = [by_method for by_method in found.values() if set(methods) <= set(by_method)]
-    asked = max(len(found), header.get("examples") or 0)
-    return Results(path, header, {m: [by[m] for by in whole] for m in methods}, asked - len(whole))
+    expected = max(len(found), header.get("examples") or 0)
+    return Results(path, header, {m: [by[m] for by in whole] for m in methods}, expected - len(whole))

@@ -14,7 +14,7 @@ from benchmarks.data import Example
 
 Entry = dict[str, Any]
 LABELS: dict[str, Any] = json.loads(
-    resources.files("benchmarks").joinpath("mmlu_labels.json").read_text("utf-8")
+    resources.files("benchmarks.data").joinpath("mmlu_labels.json").read_text("utf-8")
 )
 
 

@@ -245,6 +245,14 @@ def metaspace(template: str | None = None) -> Any:
     return _fast(tokenizer, template)
 
 
+@pytest.hookimpl(tryfirst=True)  # before "-m" chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whatever opens the browser, so that ``make check`` leaves it out."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """The byte-level tokenizer with a chat template."""

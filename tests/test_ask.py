@@ -191,7 +191,7 @@ def test_the_record_is_saved_and_comes_back(ask: Ask, tmp_path: Path) -> None:
         ({"features": "message"}, "needs messages"),
         ({"features": "sentense"}, "Did you mean 'sentence'"),
         ({"sampler": "leave-one"}, "Did you mean 'leave-one-out'"),
-        ({"ablation": "burn"}, "Unknown removal"),
+        ({"ablation": "burn"}, "Unknown ablation"),
         ({"context": ["one"]}, "needs at least two"),
         ({"timeout": 0}, "timeout must be"),
         ({"timeout": True}, "timeout must be"),
@@ -328,6 +328,7 @@ def _write(folder: Path, number: int) -> None:
         Cache(folder).put(call, Answer(f"{number} " * 2000, "m", "stop", {"prompt_tokens": i}))
 
 
+@pytest.mark.slow
 def test_many_writers_leave_whole_entries(tmp_path: Path) -> None:
     call = Call("m", [{"role": "user", "content": "x"}], "http://there")
     context = multiprocessing.get_context("spawn")

@@ -238,7 +238,7 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
     for number, (chunks, question, answer) in enumerate(texts):
         prompt = prompts.from_context([{"text": c} for c in chunks], question)
         scorer = prepare(model, prompt, "sentence", answer, ablation=Ablation())
-        masks = halves(7, scorer.sequences.n_features, rng)
+        masks = halves(7, scorer.tokenized.n_features, rng)
         jobs.append(
             ScoreRequest(scorer, masks, kl=number != 1, cached=number > 0, question=number == 2)
         )

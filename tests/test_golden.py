@@ -77,7 +77,13 @@ def test_every_case_has_its_file() -> None:
     assert len(CASES) >= 24
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.real_model] if name.startswith("smollm2") else [])
+        for name in CASES
+    ],
+)
 def test_an_explanation_is_what_it_was(name: str) -> None:
     e = golden_cases.make(CASES[name], surrogate, ropelime.explain)
     made = json.loads(e.to_json())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ropelime.cli import main
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.embedded import fetch_embedded
 from servers import Proxy, says
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
@@ -23,10 +23,12 @@ ANSWER = "Lamps carry a guarantee of six years. To use it, send a photograph of 
 USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
 
 
+@pytest.mark.slow
+@pytest.mark.real_model
 def test_the_guide_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = models.fetch_embedded()  # the model stays where it is; answers go elsewhere
+    folder = fetch_embedded()  # the model stays where it is; answers go elsewhere
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / folder.name).symlink_to(folder)
     monkeypatch.chdir(tmp_path)

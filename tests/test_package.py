@@ -120,7 +120,7 @@ def test_the_method_fits_one_screen() -> None:
         n.func.id for n in ast.walk(steps) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
     ]
     order = ["split", "prepare", "collect", "fit", "explained"]
-    assert [name for name in called if name in order] and set(order) <= set(called)
+    assert set(order) <= set(called)
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if part(f) not in ("cli", "__main__")], ids=shown)

@@ -121,7 +121,7 @@ def test_a_model_that_cannot_look_back_is_read_exactly_and_it_is_said(tiny: Make
     assert e.surrogate_scores.exact.all()
     assert "The surrogate has no cached scoring of this prompt" in notes(e)
     assert "Scoring is cached" not in notes(e)
-    with pytest.raises(ModelError, match="Use readings='exact'"):
+    with pytest.raises(ModelError, match="Use scoring='exact'"):
         question(tiny("mistral-window"), scoring="cached")
 
 

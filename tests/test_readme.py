@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks.store import read
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RESULTS = ROOT / "results" / "hotpotqa-gold.jsonl"
+RESULTS = ROOT / "results" / "hotpotqa-gold.jsonl.xz"
 
 
+@pytest.mark.real_model
 def test_the_example_prints_what_it_says() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (shown,) = re.findall(r"<!-- output -->\n```\n(.*?)```", README, re.DOTALL)
@@ -34,7 +38,7 @@ def _shares(text: str) -> dict[str, int]:
 
 
 def test_the_table_is_what_the_results_say() -> None:
-    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()[1:]]
+    _, rows = read(RESULTS)
     groups = ("2-3", "4-5", "6-8", "9-11", "12+")
     shown = {
         'preset="paper"`, 135M': "sparse-k",
@@ -63,9 +67,8 @@ def test_the_budget_rows_are_what_the_results_say() -> None:
         ten = cells.count("|") == 3
         if not ten and name != '`preset="evidence"`':
             continue  # of the other experiment
-        file = ROOT / "results" / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl"
-        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
-        found = [row for row in found if row["method"] == named[name]]
+        file = ROOT / "results" / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl.xz"
+        found = [row for row in read(file)[1] if row["method"] == named[name]]
         if ten:
             ours = [_mean(found, key) for key in ("f1", "auroc", "lds", "tokens")]
             expected = [*(f"{value:.3f}" for value in ours[:3]), f"{ours[3]:,.0f}"]

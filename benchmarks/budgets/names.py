@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-EVIDENCE, FAITHFUL, SINGLES = "evidence", "faithful", "singles"
-CONTEXTCITE, LEAVE_ONE_OUT = "contextcite", "leave-one-out"
+from benchmarks.names import (
+    CONTEXTCITE,
+    EVIDENCE,
+    FAITHFUL,
+    LEAVE_ONE_OUT,
+    LEAVE_ONE_OUT_CACHED,
+    cached,
+    exact,
+)
+
 # Methods that differ in their budget only, from the smallest to the largest.
 FAMILIES: dict[str, list[str]] = {
-    "ContextCite": [*(f"contextcite, {k}" for k in (8, 16, 32)), CONTEXTCITE],
-    "exact halves": [f"exact, {k}" for k in (16, 32, 64, 76, 96)],
-    "cheap halves": [f"cheap, {k}" for k in (32, 64, 128, 256)],
-    "cheap, then exact": ["cheap, 128", *(f"cheap, 128 + {k} exact" for k in (8, 16, 32, 64))],
+    "ContextCite": [*(f"{CONTEXTCITE}, {k}" for k in (8, 16, 32)), CONTEXTCITE],
+    "exact masks": [exact(k) for k in (16, 32, 64, 76, 96)],
+    "cached masks": [cached(k) for k in (32, 64, 128, 256)],
+    "cached + exact masks": [cached(128, k) for k in (0, 8, 16, 32, 64)],
     "leave-one-out": [LEAVE_ONE_OUT],
-    "singles, cheap": [SINGLES],
+    "leave-one-out, cached": [LEAVE_ONE_OUT_CACHED],
     "preset evidence": [EVIDENCE],
     "preset faithful": [FAITHFUL],
 }
-# Methods whose intervals are held against many more masks.
-SETTLED = (EVIDENCE, FAITHFUL, "exact, 64", "exact, 96", "cheap, 128 + 16 exact")
+# Methods whose intervals are compared with the weights from many more masks.
+INTERVALS = (EVIDENCE, FAITHFUL, exact(64), exact(96), cached(128, 16))

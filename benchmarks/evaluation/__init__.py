@@ -1,4 +1,4 @@
-"""Measures of an attribution: against labels, and against the surrogate itself. No dataset needed."""
+"""Metrics of an attribution: agreement with labels, and faithfulness to the surrogate."""
 
 from benchmarks.evaluation.faithfulness import Plan, follow, held_out, plan, spearman
 from benchmarks.evaluation.labels import Agreement, agreement, auroc, chance

@@ -1,4 +1,4 @@
-"""Agreement with the surrogate itself: does removing what scores high change the answer?"""
+"""Faithfulness to the surrogate: does removing highly ranked features change the answer?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SHARES = (0.1, 0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class Plan:
-    """The masks that one ranking has to be read under.
+    """The masks that one ranking is evaluated under.
 
     Attributes:
-        order: (n,) features, the largest share first.
-        counts: How many of them are removed (deletion) or alone kept (insertion).
+        order: (n,) features, by falling weight.
+        counts: How many of them are removed (deletion) or kept (insertion).
         masks: (2 * len(counts), n) deletion masks, then insertion masks.
     """
 
@@ -47,7 +47,7 @@ def plan(scores: Floats) -> Plan:
 
 
 def follow(curve: Plan, logprob: Floats, full: float, tokens: int) -> dict[str, float | None]:
-    """What happens to the answer while the top features go away, or come back.
+    """How the log-probability changes as the top features are removed, or inserted.
 
     Args:
         curve: The masks of the ranking.
@@ -56,9 +56,9 @@ def follow(curve: Plan, logprob: Floats, full: float, tokens: int) -> dict[str, 
         tokens: Tokens of the output.
 
     Returns:
-        ``drop1``, ``drop3``, ``drop5``: fall of the log-probability without the top features, None
-        where there are no more than these; ``deletion``: mean log-probability per token while features
-        are removed from the top, lower is better; ``insertion``: the same while they are put back,
+        ``drop1``, ``drop3``, ``drop5``: drop of the log-probability without the top features, None
+        where there are no more features than these; ``deletion``: area under the log-probability per
+        token as features are removed, lower is better; ``insertion``: the same as they are inserted,
         higher is better.
     """
     steps = len(curve.counts)

@@ -42,15 +42,16 @@ def agreement(scores: Floats, gold: Labels) -> Agreement:
 
 
 def auroc(scores: Floats, gold: Labels) -> float | None:
-    """Area under the ROC curve, ties counted half; None where only one class is there."""
+    """Area under the ROC curve, ties counted half; None if all labels are equal."""
     if gold.all() or not gold.any():
         return None
-    above = scores[gold][:, None] - scores[~gold][None]
-    return float(((above > 0) + 0.5 * (above == 0)).mean())
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(gold, scores))
 
 
 def chance(features: int, gold: int) -> Agreement:
-    """What a random ranking reaches on average: the hits are hypergeometric."""
+    """The expected agreement of a random ranking: its hits are hypergeometric."""
     hits = np.arange(max(0, 2 * gold - features), gold + 1)
     ways = [math.comb(gold, int(h)) * math.comb(features - gold, gold - int(h)) for h in hits]
     share = np.array(ways, dtype=float) / math.comb(features, gold)

@@ -28,14 +28,17 @@ from ropelime.explain import Explanation, explain
 from ropelime.surrogate.local import LocalSurrogate
 
 SPEED, MEMORY, RAY = "speed", "memory", "ray"
+RATE, RATE_LOCAL = "per second", "local per second"
+# The largest differences between a batch and one call after another.
+DIFFERENCES = ("max weight difference", "max normalised weight difference")
 _NAMES = ("Marta", "Jon", "Ada", "Kurt", "Lea", "Omar", "Nina", "Tom", "Ines", "Piet")
 _TOWNS = ("Kessel", "Lind", "Orrin", "Dray", "Sorrel", "Brack", "Velm", "Tarn")
 _TRADES = ("an engineer", "a potter", "a sailor", "a teacher", "a baker", "a painter")
-_WARM_UP = 8  # lines that are explained before anything is timed
+_WARM_UP = 8  # lines that are explained before the timing starts
 
 
 def short_lines(count: int, seed: int = 0) -> list[Row]:
-    """Retrieval in small: three short sentences, a question, an answer of a few words."""
+    """Short retrieval prompts: three sentences, a question, an answer of a few words."""
     rng = np.random.default_rng(seed)
     made = []
     for number in range(count):
@@ -76,14 +79,14 @@ def measure(
     Args:
         surrogate: The model.
         results: The results file.
-        lines: How many lines are explained in a round.
-        rounds: How often; one call after another and the batch take turns.
-        together: Lines that a batch reads together.
+        lines: Lines of a round.
+        rounds: Number of rounds; the loop of single calls and the batch alternate.
+        together: Lines that a batch scores together.
         command: The command line, for the report.
-        device: Where Ray's actors load the model.
-        dtype: In which dtype.
-        memory: Lines of a batch during which memory is watched; none if 0.
-        actors: How many actors Ray has, one run for each number.
+        device: The device of Ray's actors.
+        dtype: Their dtype.
+        memory: Lines of a batch during which memory is sampled; not measured if 0.
+        actors: Numbers of Ray actors, one run for each.
         seed: Seed of the lines.
         progress: Called with the measurements done and in all.
     """
@@ -116,7 +119,7 @@ def measure(
 
 
 class _Bench:
-    """One model and the lines that it explains."""
+    """The measurements of one model."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class _Bench:
     def speed(self, rounds: int) -> Row:
         """Seconds for all lines, one call after another and as a batch."""
         self._one_by_one(self._lines[:_WARM_UP])
-        self._batch(self._lines, self._one_process)  # chunks of their size, once
+        self._batch(self._lines, self._one_process)  # warms up chunks of this size
         loop: list[float] = []
         batch: list[float] = []
         for _ in range(rounds):
@@ -145,13 +148,12 @@ class _Bench:
             start = time.perf_counter()
             found = self._batch(self._lines, self._one_process)
             batch.append(time.perf_counter() - start)
-        apart = [_apart(e, found[f"line {n}"]) for n, e in enumerate(alone, 1)]
+        differences = [_differences(e, found[f"line {n}"]) for n, e in enumerate(alone, 1)]
         return {
             "lines": len(self._lines),
             "loop": [round(s, 4) for s in loop],
             "batch": [round(s, 4) for s in batch],
-            "weights apart": max(weight for weight, _ in apart),
-            "shares apart": max(share for _, share in apart),
+            **dict(zip(DIFFERENCES, np.max(differences, axis=0).tolist(), strict=True)),
             "masked prompts": statistics.mean(e.cost.masks for e in alone),
             "tokens": statistics.mean(e.cost.tokens for e in alone),
             "features": statistics.mean(len(e.features) for e in alone),
@@ -170,7 +172,7 @@ class _Bench:
         return {"lines": lines, "seconds": round(time.perf_counter() - start, 2), "resident": seen}
 
     def ray(self, actors: int, rounds: int) -> Row:
-        """A batch in this process and on a Ray cluster of this machine, in turns; their start apart."""
+        """Batches in this process and on a local Ray cluster in turn; start-up is timed separately."""
         from ropelime.batch import ray
 
         starts: list[float] = []
@@ -187,7 +189,7 @@ class _Bench:
                 partial(ray.run, actors=actors),
                 progress=lambda done, _, at=at: at.append((time.perf_counter(), done)),
             )
-            # Every actor has handed in its first group by then, and is at work.
+            # By then every actor has returned its first group.
             first, last = at[min(actors, len(at) - 2)], at[-1]
             starts.append(first[0] - begin)
             rates.append((last[1] - first[1]) / (last[0] - first[0]))
@@ -195,8 +197,8 @@ class _Bench:
             "lines": len(self._lines),
             "actors": actors,
             "start": [round(s, 3) for s in starts],
-            "a second": [round(rate, 4) for rate in rates],
-            "local a second": [round(rate, 4) for rate in ours],
+            RATE: [round(rate, 4) for rate in rates],
+            RATE_LOCAL: [round(rate, 4) for rate in ours],
         }
 
     def _one_by_one(self, lines: list[Row]) -> list[Explanation]:
@@ -217,8 +219,8 @@ class _Bench:
             return {row["id"]: row for row in rows(target)} if len(lines) <= 4096 else {}
 
 
-def _apart(e: Explanation, row: Row) -> tuple[float, float]:
-    """How far the weights and the shares of a row are from those of an explanation."""
+def _differences(e: Explanation, row: Row) -> tuple[float, float]:
+    """The largest differences of weights and normalised weights between a row and an explanation."""
     place = {feature.start: number for number, feature in enumerate(e.features)}
     found = [(f["weight"], f["score"], place[f["start"]]) for f in row["features"]]
     return (

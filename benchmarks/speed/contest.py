@@ -1,4 +1,4 @@
-"""The same prompts for everybody: our engine, plain loops and the peers."""
+"""The contenders of the speed contest: our engine, plain loops and the peers, on the same prompts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from benchmarks.loop import Loop
 from benchmarks.speed import peers
 from benchmarks.speed.measure import Absent, Contender, Lengths, Run, quiet, reason
 from benchmarks.speed.names import (
+    CACHED,
     CAPTUM_LOO,
     CAPTUM_SHAPLEY,
-    CHEAP,
     COMPILED,
     CONTENDERS,
     CONTEXTCITE,
     DEFAULT,
-    HALVES,
     LEAVE_ONE_OUT,
     LOOP,
     LOOP_ANSWER,
+    ONE_AT_A_TIME,
     OURS,
+    RANDOM_HALF,
     SHAPIQ,
-    SINGLES,
     SPARSE,
 )
 from benchmarks.store import Row
@@ -45,10 +45,10 @@ MASKS = 64
 
 @dataclass(frozen=True)
 class Task:
-    """What everybody scores.
+    """What every contender scores.
 
     Attributes:
-        name: ``HALVES`` or ``LEAVE_ONE_OUT``.
+        name: ``RANDOM_HALF`` or ``LEAVE_ONE_OUT``.
         example: The prompt, its features and its answer.
         masks: (N, n) without the full prompt.
     """
@@ -61,11 +61,12 @@ class Task:
     def of(cls, name: str, example: Example) -> Task:
         """Draw its masks."""
         n = len(example.spans)
-        return cls(name, example, halves(n, MASKS) if name == HALVES else ~np.eye(n, dtype=bool))
+        loo = ~np.eye(n, dtype=bool)
+        return cls(name, example, random_half(n, MASKS) if name == RANDOM_HALF else loo)
 
 
-def halves(n: int, count: int) -> Masks:
-    """Masks with p = ½, drawn as ContextCite draws them: it takes none from outside."""
+def random_half(n: int, count: int) -> Masks:
+    """Masks with p = ½ from ContextCite's own seeds, because it does not accept masks."""
     draws = [
         np.random.RandomState(seed).choice([False, True], n, p=[0.5, 0.5]) for seed in range(count)
     ]
@@ -78,12 +79,12 @@ def contenders(
     batch: peers.BatchSize,
     compiled: LocalSurrogate | None = None,
 ) -> list[Contender | Absent]:
-    """Everybody who takes part in a task, and who does not and why.
+    """All contenders of a task, and those that do not take part with the reason.
 
     Args:
         task: The task.
-        surrogate: The model that everybody runs.
-        batch: What finds ContextCite's best size of a batch.
+        surrogate: The model that all of them run.
+        batch: Finds the best batch size for ContextCite.
         compiled: The same with compiled layers.
     """
     example = task.example
@@ -143,15 +144,15 @@ def explanation(
     cached: bool = False,
     count: bool = False,
 ) -> Run:
-    """All that an explanation computes: readings, divergences, the kernel and the weighted fit.
+    """All that an explanation computes: scores, divergences, the kernel and the weighted fit.
 
     Args:
         name: What the tables call it.
         scorer: The prompt.
         masks: (N, n) masks, the full prompt first.
-        recipe: How to fit.
-        cached: Whether readings are cheap.
-        count: Whether to count what is run, for operations that leave out what is shared.
+        recipe: The target, kernel and regressor.
+        cached: Whether scoring is cached.
+        count: Whether to count operations with prefix sharing.
     """
     more: Row = {"pairs": scorer.pairs(masks, cached=cached)} if count else {}
 
@@ -159,7 +160,7 @@ def explanation(
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
         scores = scorer.score(masks, kl=recipe.target.needs_kl, spaces=spaces, cached=cached)
         fit(scores, recipe)
-        more["reading"] = round(scores.seconds, 5)
+        more["scoring"] = round(scores.seconds, 5)
         if scores.note:
             more["note"] = scores.note
         return [int(tokens) for tokens in scores.tokens]
@@ -176,7 +177,7 @@ def explained(n: int, sampler: str, seed: int) -> Masks:
 def synthetic(
     surrogate: LocalSurrogate, scorer: LocalScorer, masks: Masks, compiled: LocalScorer | None = None
 ) -> Sequence[Contender | Absent]:
-    """A whole explanation of ours, perhaps one with compiled layers, a plain loop that only reads."""
+    """A whole explanation, perhaps one with compiled layers too, and a loop that only scores."""
     loop = Loop(surrogate.model, scorer, everywhere=True)
     recipe = Recipe.of("kl", "rope-rwmd", "wls")
     found: list[Contender | Absent] = [explanation(OURS, scorer, masks, recipe)]
@@ -186,23 +187,23 @@ def synthetic(
 
 
 def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequence[Contender | Absent]:
-    """Explanations of one prompt from different masks, all with the default recipe for many features.
+    """Explanations of one prompt from different masks, all with the same recipe.
 
     Args:
         scorer: The prompt.
         count: How many masks keep √M of the features.
         seed: Seed of the masks.
-        whole: Whether to remove and to keep each feature by itself as well.
+        whole: Whether to run one-at-a-time and leave-one-out masks as well.
     """
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     recipe = Recipe.of("nll", "rope-rwmd", "ridge")
     sparse = f"sparse-k:sqrt:M:kept:{count}"
-    samplers = {SPARSE: sparse, SINGLES: "one-at-a-time", CHEAP: "leave-one-out"}
+    samplers = {SPARSE: sparse, ONE_AT_A_TIME: "one-at-a-time", CACHED: "leave-one-out"}
     found: list[Contender | Absent] = []
     for name, sampler in samplers.items():
         if name == SPARSE or whole:
             masks = explained(n, sampler, seed)
-            cached = name == CHEAP
+            cached = name == CACHED
             found.append(explanation(name, scorer, masks, recipe, cached=cached, count=True))
         else:
             found.append(Absent(name, "skipped", "has as many masks as there are features"))
@@ -210,7 +211,7 @@ def scaled(scorer: LocalScorer, count: int, seed: int, *, whole: bool) -> Sequen
 
 
 def with_first_use(run: Run) -> Contender | Absent:
-    """A run with compiled layers, run once, which says how long compiling and all takes."""
+    """Run compiled layers once, and record how long the first use takes, compilation included."""
     start = time.perf_counter()
     try:
         with quiet():
@@ -222,7 +223,7 @@ def with_first_use(run: Run) -> Contender | Absent:
 
 
 def prepare(surrogate: LocalSurrogate, example: Example) -> LocalScorer:
-    """Make a prompt ready for scoring."""
+    """Prepare a prompt for scoring."""
     prompt = from_text(example.prompt)
     features = split(prompt, example.spans, token_spans=surrogate.token_spans)
     return surrogate.prepare(prompt, features, example.answer, ablation=Ablation())

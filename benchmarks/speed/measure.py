@@ -1,4 +1,4 @@
-"""Contenders take turns, and what each took becomes a row."""
+"""Contenders run in turn; what each run took becomes a row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Contender(Protocol):
         ...
 
     def facts(self) -> Row:
-        """What else its row should say."""
+        """More columns of its row."""
         ...
 
 
@@ -44,9 +44,9 @@ class Absent:
 
     Attributes:
         name: What the tables call it.
-        kind: ``"absent"`` where it is not installed, ``"failed"`` where it broke before its first run,
-            ``"skipped"`` where the task is not one of its.
-        reason: Why, or what would change that.
+        kind: ``"absent"`` if it is not installed, ``"failed"`` if it raised before its first run,
+            ``"skipped"`` if it does not do this task.
+        reason: Why, or how to change that.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Absent:
 
 @dataclass
 class Run:
-    """Some work for the model by itself, such as one scoring of ours.
+    """A contender that knows the lengths of its masked prompts, such as our engine.
 
     Attributes:
         name: What the tables call it.
-        work: Does it, and gives back the length of each masked prompt.
-        more: What else its row should say.
+        work: Scores everything once, and returns the length of each masked prompt.
+        more: More columns of its row.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Run:
         return self._lengths
 
     def facts(self) -> Row:
-        """What else its row should say."""
+        """More columns of its row."""
         return self.more
 
 
@@ -95,8 +95,8 @@ def alternate(
     """Let all contenders score in turn, several times over.
 
     The matrix rate is measured before every round and after the last one, and its median is taken.
-    Operations are those of a loop that shares nothing, or, of a contender whose facts say which
-    ``pairs`` of tokens and keys it looks at, those of what it ran.
+    Operations are those of a loop without prefix sharing. For a contender whose facts count the
+    ``pairs`` of query and key tokens, they are the operations of what it ran.
 
     Args:
         contenders: Who takes part, and who does not.
@@ -104,7 +104,7 @@ def alternate(
         size: The size of the model.
         outputs: Tokens of the answer.
         rounds: How often each of them runs.
-        warm_up: Whether one round more goes before, uncounted; it always does on a GPU.
+        warm_up: Whether to run one more round first, which is not counted; always done on a GPU.
 
     Returns:
         A row for each.
@@ -124,7 +124,7 @@ def alternate(
                     measured = hardware.measure(contender.run)
                 if number >= before:
                     seen[contender.name].append(measured)
-            except Exception as error:  # a peer may fail in any way, and its row says how
+            except Exception as error:  # a peer may fail in any way; its row says how
                 failed[contender.name] = reason(error)
     rates.append(hardware.rate())
     rate = statistics.median(rates)
@@ -158,7 +158,7 @@ def _row(contender: Contender, runs: Sequence[Measured], size: Size, outputs: in
         "memory": int(statistics.median(run.memory for run in runs)),
         "operations": operations,
         "rate": rate,
-        "floor": round(operations / rate, 5),
+        "roofline": round(operations / rate, 5),
         "ratio": round(operations / rate / seconds, 4),
         **facts,
     }
@@ -172,7 +172,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the peers' bars, prints and warnings off the terminal."""
+    """Keep the progress bars, prints and warnings of peers off the terminal."""
     sink: Any = io.StringIO()
     with warnings.catch_warnings(), redirect_stderr(sink), redirect_stdout(sink):
         warnings.simplefilter("ignore")

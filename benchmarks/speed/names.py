@@ -1,4 +1,4 @@
-"""What the measurements and the page about them call things. No torch here."""
+"""What the speed measurements call their contenders and tasks. No torch here."""
 
 OURS, COMPILED = "ropelime", "ropelime, compiled"
 DEFAULT = "ropelime, a default explanation"
@@ -10,8 +10,8 @@ CONTENDERS = (
     OURS, COMPILED, DEFAULT, LOOP, LOOP_ANSWER, CONTEXTCITE, CAPTUM_LOO, CAPTUM_SHAPLEY, SHAPIQ
 )  # fmt: skip
 
-HALVES, LEAVE_ONE_OUT = "64 masks, p = ½", "leave-one-out"
-TASKS = (HALVES, LEAVE_ONE_OUT)
+RANDOM_HALF, LEAVE_ONE_OUT = "64 random-half masks", "leave-one-out"
+TASKS = (RANDOM_HALF, LEAVE_ONE_OUT)
 
-SPARSE, SINGLES, CHEAP = "√M kept", "one-at-a-time", "leave-one-out, cheap"
-SCALED = (SPARSE, SINGLES, CHEAP)
+SPARSE, ONE_AT_A_TIME, CACHED = "√M kept", "one-at-a-time", "leave-one-out, cached"
+SCALED = (SPARSE, ONE_AT_A_TIME, CACHED)

@@ -1,4 +1,4 @@
-"""The peers, run as they are: their own code, their own masks, on the same model object."""
+"""Other attribution libraries, run unmodified on the same model object."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ropelime.typing import Floats, Masks
 
 INSTALL = "pip install 'ropelime[peers]'"
 BATCHES = (1, 2, 4, 8, 16)
-_TRIED = 16  # masks that each of them is tried with
+_TRIED = 16  # masks that each batch size is tried with
 _BUDGET = 64
 
 
 @dataclass(frozen=True)
 class Single:
-    """A contender that runs one masked prompt at a time, unpadded: the model's calls are its prompts.
+    """A contender that runs one masked prompt at a time, unpadded: each call is a prompt.
 
     Attributes:
         name: What the tables call it.
@@ -48,7 +48,7 @@ class Single:
 
 
 class BatchSize:
-    """ContextCite's best batch size: each is tried once, on a few masks, when it is first asked for."""
+    """ContextCite's best batch size: each is tried once, on a few masks, at first use."""
 
     def __init__(self, surrogate: LocalSurrogate, example: Example, masks: Masks) -> None:
         """Take the prompt to try it on."""
@@ -80,7 +80,7 @@ def contextcite(
         return missing
     try:
         return _ContextCite(surrogate, example, masks, batch.best())
-    except Exception as error:  # whatever it is, its row says so
+    except Exception as error:  # its row says why
         return Absent(CONTEXTCITE, "failed", reason(error))
 
 
@@ -100,7 +100,7 @@ class _ContextCite:
     def lengths(self, measured: Measured) -> Lengths:
         citer = self._citer
         if not np.array_equal(citer._masks, self._masks):
-            raise AssertionError("ContextCite drew other masks than everybody else.")
+            raise AssertionError("ContextCite drew other masks than the other contenders.")
         answer = len(citer._response_ids)
         return [len(citer._get_prompt_ids(mask)) + answer for mask in self._masks]
 
@@ -145,12 +145,12 @@ def _citer(surrogate: LocalSurrogate, example: Example, masks: int, batch: int) 
 
 
 def captum_loo(surrogate: LocalSurrogate, example: Example) -> Contender | Absent:
-    """Captum's leave-one-out, with one pass for each masked prompt and not one for each token."""
+    """Captum's leave-one-out, with one forward pass per masked prompt, not one per token."""
     return _captum(CAPTUM_LOO, "FeatureAblation", surrogate, example, {})
 
 
 def captum_shapley(surrogate: LocalSurrogate, example: Example) -> Contender | Absent:
-    """Captum's sampled Shapley values, with as few samples as there can be."""
+    """Captum's sampled Shapley values, with the smallest number of samples."""
     return _captum(CAPTUM_SHAPLEY, "ShapleyValueSampling", surrogate, example, {"n_samples": 1})
 
 
@@ -178,7 +178,7 @@ def _captum(
 
 
 def shapiq(example: Example, score: Callable[[Masks], Floats]) -> Contender | Absent:
-    """KernelSHAP of shapiq over a plain loop: it brings an estimator and no scoring of its own."""
+    """KernelSHAP of shapiq over a plain loop: shapiq is an estimator and does not score."""
     if missing := _missing(SHAPIQ, "shapiq"):
         return missing
     n = len(example.spans)
@@ -193,7 +193,7 @@ def shapiq(example: Example, score: Callable[[Masks], Floats]) -> Contender | Ab
 
 
 def pieces(example: Example) -> tuple[str, Sequence[str], str]:
-    """The text before the features, each with the white space after it, and the text behind them."""
+    """The text before the features, each feature with the white space after it, the text after them."""
     text, spans = example.prompt, example.spans
     starts = [start for start, _ in spans]
     sources = [text[a:b] for a, b in zip(starts, [*starts[1:], spans[-1][1]], strict=True)]
@@ -201,20 +201,20 @@ def pieces(example: Example) -> tuple[str, Sequence[str], str]:
 
 
 def _missing(name: str, module: str) -> Absent | None:
-    """Why a peer cannot take part, if it cannot; otherwise it is imported now, outside all timing."""
+    """Why a peer cannot take part; None if it can, and then it is imported before any timing."""
     if find_spec(module.split(".")[0]) is None:
         return Absent(name, "absent", f"not installed: {INSTALL}")
     try:
         with quiet(), _offline():
             import_module(module)
-    except Exception as error:  # whatever it is, its row says so
+    except Exception as error:  # its row says why
         return Absent(name, "failed", reason(error))
     return None
 
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Keep ContextCite from downloading sentence splitters as it is imported; it is given sentences."""
+    """Keep ContextCite from downloading sentence splitters at import: it gets sentences."""
     if find_spec("nltk") is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The measurements of speed, each into a results file of its own that can be gone on with."""
+"""The speed measurements, each into a resumable results file of its own."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def run_contest(
 
     Args:
         examples: The prompts.
-        surrogate: The model that everybody runs.
+        surrogate: The model that all contenders run.
         results: The results file.
-        rounds: How often everybody runs.
+        rounds: How often each contender runs.
         command: The command line, for the report.
-        compiled: Whether our engine takes part with compiled layers too.
+        compiled: Whether to run our engine with compiled layers too.
         progress: Called with the prompts done and in all.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
@@ -52,7 +52,7 @@ def run_contest(
     methods = [m for m in names.CONTENDERS if compiled or m != names.COMPILED]
     store = Store(results, settings, methods)
     other = _compiled(surrogate) if compiled else None
-    first = contest.Task.of(names.HALVES, examples[0])
+    first = contest.Task.of(names.RANDOM_HALF, examples[0])
     batch = peers.BatchSize(surrogate, first.example, first.masks)
     units = [(example, task) for example in examples for task in names.TASKS]
     for done, (example, name) in enumerate(units):
@@ -62,7 +62,7 @@ def run_contest(
         if unit in store.done:
             continue
         found = contest.contenders(contest.Task.of(name, example), surrogate, batch, other)
-        outputs = len(contest.prepare(surrogate, example).sequences.output_ids)
+        outputs = len(contest.prepare(surrogate, example).tokenized.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
         known = {"example": unit, "prompt": example.id, "task": name, "features": len(example.spans)}
         store.add(unit, [{**known, **row} for row in rows])
@@ -111,7 +111,7 @@ def run_shape(
     unit = f"{features} features of {tokens} tokens"
     if unit in store.done:
         return
-    outputs = len(scorer.sequences.output_ids)
+    outputs = len(scorer.tokenized.output_ids)
     rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds)
     store.add(unit, [{"example": unit, "features": features, **row} for row in rows])
 
@@ -127,7 +127,7 @@ def run_scaling(
     counts: Sequence[int] = COUNTS,
     progress: Progress | None = None,
 ) -> None:
-    """What an explanation costs as features grow in number, and what memory it takes as masks do.
+    """Cost of an explanation against the number of features, and memory against the number of masks.
 
     Args:
         surrogate: The model.
@@ -145,7 +145,7 @@ def run_scaling(
     store = Store(results, settings, names.SCALED)
     units = [(n, 64, f"{n} features") for n in sizes]
     units += [(FIXED, count, f"{count} masks") for count in counts]
-    warm_up = True  # once, because what is first used is imported first
+    warm_up = True  # once, because first use imports modules
     for done, (n, count, unit) in enumerate(units):
         if progress:
             progress(done, len(units))
@@ -153,10 +153,10 @@ def run_scaling(
             continue
         scorer = random_scorer(surrogate, features=n, tokens=FEATURE_TOKENS, seed=seed)
         found = contest.scaled(scorer, count, seed, whole=unit.endswith("features"))
-        outputs = len(scorer.sequences.output_ids)
+        outputs = len(scorer.tokenized.output_ids)
         rows = alternate(found, hardware, size, outputs=outputs, rounds=rounds, warm_up=warm_up)
         warm_up = False
-        known = {"example": unit, "features": n, "masks": count, "length": len(scorer.sequences.ids)}
+        known = {"example": unit, "features": n, "masks": count, "length": len(scorer.tokenized.ids)}
         store.add(unit, [{**known, **row} for row in rows])
     if progress:
         progress(len(units), len(units))
@@ -171,14 +171,14 @@ def run_start(
     rounds: int,
     command: str,
 ) -> None:
-    """The first explanation after a process starts, and the second one in it.
+    """The first explanation of a new process, and the second one in it.
 
     Args:
         surrogate: The model; each process loads it again by its name.
         results: The results file.
-        device: Where it was asked to run.
-        dtype: The dtype that was asked for.
-        rounds: How many processes.
+        device: The device that was requested.
+        dtype: The dtype that was requested.
+        rounds: Number of processes.
         command: The command line, for the report.
     """
     settings = _settings("start", surrogate, Hardware(surrogate), rounds, command)

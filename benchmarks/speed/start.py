@@ -1,4 +1,4 @@
-"""How long the first explanation takes after a process starts, and the second one in that process."""
+"""Time of the first explanation of a new process, and of the second one in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ropelime.errors import ModelError
 
 METHOD = "demo's example"
 
-# Runs in a process of its own, and is told when that was started.
+# Runs in a process of its own, and gets the time at which that was started.
 _CODE = """
 import json, sys, time
 began = time.perf_counter()
@@ -33,19 +33,19 @@ since = time.time() - started
 again, second = once()
 print(json.dumps({
     "import": imported - began, "first": first, "since": since, "second": second,
-    "features": len(made.features), "prompts": made.cost.passes, "run": made.cost.tokens,
+    "features": len(made.features), "prompts": made.cost.masks, "run": made.cost.tokens,
 }))
 """
 
 
 def measure(name: str, device: str | None, dtype: str | None, rounds: int) -> Row:
-    """Start a few processes and take medians.
+    """Start some processes and take medians.
 
     Args:
-        name: The surrogate, which must be on this machine already.
+        name: The surrogate, which must be on disk already.
         device: Where it runs.
         dtype: Its dtype.
-        rounds: How many processes.
+        rounds: Number of processes.
     """
     seen: list[Row] = []
     for _ in range(rounds):

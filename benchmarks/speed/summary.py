@@ -1,4 +1,4 @@
-"""Results files of ``python -m benchmarks speed`` as sums that can be compared."""
+"""Results files of ``python -m benchmarks speed``, and sums over their rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Speed:
 
     @property
     def section(self) -> str:
-        """Where on the page it belongs."""
+        """Its section of the page."""
         compiled = self.header["kind"] == "shape" and COMPILED in self.header["methods"]
         return "compiled" if compiled else str(self.header["kind"])
 
@@ -51,7 +51,7 @@ class Speed:
 
     @property
     def processor(self) -> str:
-        """The CPU, and whether it has matrix tiles."""
+        """The CPU, and whether it has AMX."""
         machine = self.header["machine"]
         return f"{machine['cpu']} with AMX" if machine.get("tiles") else str(machine["cpu"])
 
@@ -61,7 +61,7 @@ class Speed:
         return bool(self.header["surrogate"]["device"] == "cuda")
 
     def of(self, method: str, **known: Any) -> list[Row]:
-        """The rows of a method, with some values."""
+        """The rows of a method that have these values."""
         return [
             row
             for row in self.rows
@@ -83,15 +83,15 @@ def load(path: Path) -> Speed:
 
 @dataclass(frozen=True)
 class Sum:
-    """Some rows of one method together.
+    """The sum over some rows of one method.
 
     Attributes:
         prompts: Masked prompts.
         tokens: Their tokens, with the answer.
         run: Tokens that went through the model.
         seconds: How long that took.
-        memory: The most that was taken, in bytes.
-        floor: The seconds that the machine's own matrix rate would allow.
+        memory: Peak memory, in bytes.
+        roofline: Seconds at the machine's own matrix rate.
     """
 
     prompts: int
@@ -99,21 +99,21 @@ class Sum:
     run: int
     seconds: float
     memory: int
-    floor: float
+    roofline: float
 
     @property
-    def pace(self) -> float:
-        """Tokens a second."""
+    def rate(self) -> float:
+        """Tokens per second."""
         return self.tokens / self.seconds
 
     @property
-    def ratio(self) -> float:
-        """How close it comes to the floor; 1 is at it."""
-        return self.floor / self.seconds
+    def of_roofline(self) -> float:
+        """Fraction of the roofline that is reached."""
+        return self.roofline / self.seconds
 
 
 def total(rows: Sequence[Row]) -> Sum | None:
-    """The rows together; None where one of them says that it was not measured."""
+    """The sum over rows; None where one of them was not measured."""
     if not rows or any("seconds" not in row for row in rows):
         return None
     return Sum(
@@ -122,5 +122,5 @@ def total(rows: Sequence[Row]) -> Sum | None:
         sum(row["run"] for row in rows),
         sum(row["seconds"] for row in rows),
         max(row["memory"] for row in rows),
-        sum(row["floor"] for row in rows),
+        sum(row["roofline"] for row in rows),
     )

@@ -21,7 +21,7 @@ from ropelime.progress import note, reporting
 from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
-from ropelime.surrogate.loading import cache_folder
+from ropelime.surrogate.embedded import cache_folder
 from ropelime.text.integrations import as_messages, read_prompt
 from ropelime.text.prompt import Prompt
 
@@ -133,9 +133,9 @@ def ask(
 ) -> Explanation:
     """Call a model once, and explain which parts of the prompt its answer depends on.
 
-    The call goes through the official SDK (``pip install 'ropelime[ask]'``), to OpenAI or any server that
-    speaks the Chat Completions API. The model, its settings and the cost are in ``e.config["answer"]``; a
-    key never is.
+    The call goes through the official SDK (``pip install 'ropelime[ask]'``), to OpenAI or any server
+    that speaks the Chat Completions API. The model, its settings and the cost are in
+    ``e.config["answer"]``; a key never is.
 
     Args:
         question: The question: about the context if there is one, else the whole prompt.
@@ -148,10 +148,10 @@ def ask(
         price: Price of a million prompt tokens and of a million completion tokens, in any currency.
         timeout: Seconds of silence after which the call is given up.
         retries: How often the SDK repeats the call, with growing pauses, when the server is busy (429),
-            fails (5xx), drops the connection or is silent. Nothing is repeated once a piece of a streamed
-            answer has arrived.
-        cache: Keep the answer in the user's cache folder, and take it from there if the same call was made
-            before.
+            fails (5xx), drops the connection or is silent. Nothing is repeated once a piece of a
+            streamed answer has arrived.
+        cache: Keep the answer in the user's cache folder, and take it from there if the same call was
+            made before.
         stream: Receive the answer in pieces; if not given, when there is ``on_text``.
         on_text: Called with each piece of the answer as it arrives, or once with all of it.
         on_answer: Called with what ``e.config["answer"]`` will hold, once the answer is complete and

@@ -141,8 +141,8 @@ def explain(
         question: The question about the context.
         messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``.
         response: A response object of another library, which holds the output too: an OpenAI response
-            (with its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response (with
-            the ``question``).
+            (with its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response
+            (with the ``question``).
         request: The keyword arguments of the call that returned an OpenAI response.
         surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
@@ -229,7 +229,7 @@ def extend(
             given = given * len(explanation.members)
         if len(given) != len(explanation.members):
             raise InputError(
-                f"{len(explanation.members)} surrogates made it, and {len(given)} were given to extend it."
+                f"{len(explanation.members)} surrogates made it, and {len(given)} were given."
             )
         each = zip(explanation.members, given, strict=True)
         joined = combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])

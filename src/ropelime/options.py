@@ -1,7 +1,7 @@
 """Every option of an explanation, declared and parsed once.
 
-Python, the command line, batches and the web API all build :class:`Options`: a field below is the one place
-where an option has its name, default, help text and parser.
+Python, the command line, batches and the web API all build :class:`Options`: a field below is the one
+place where an option has its name, default, help text and parser.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _option(
 
     Args:
         default: Its default.
-        parse: Turns what the caller gave into the value, or raises InputError; takes its own values too.
+        parse: Turns what the caller gave into the value, or raises InputError; takes its own values
+            too.
         json: Its type in JSON.
         help: What it does.
         choices: Values to offer; others are possible unless ``json`` lists the same.
@@ -202,13 +203,13 @@ class Options:
         None, _named("scoring", SCORING), Scoring | None,
         "exact runs the surrogate over every masked prompt; cached runs the prompt once and, for each "
         "mask, only what follows the last feature, with the removed features' KV cache hidden: fewer "
-        "tokens, but kept features have already attended to removed ones; the preset decides if not given",
+        "tokens, but kept features have attended to removed ones; the preset decides if not given",
         choices=SCORING, metavar="HOW",
     )  # fmt: skip
     budget: Any = _option(
         "auto", Budget.of, int | str,
-        "how much to score besides the full prompt and the prompt with no feature: auto stops by itself; "
-        "or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
+        "how much to score besides the full prompt and the prompt with no feature: auto stops by "
+        "itself; or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
         choices=("auto",), metavar="LIMIT",
     )  # fmt: skip
     seed: int = _option(0, _seed, int, "seed of the masks", type=int)
@@ -251,7 +252,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, caller: str = "explain") -> Options:
-        """Parse keyword arguments of a function; an unknown name is a TypeError, as for any function."""
+        """Parse the keyword arguments of a function; an unknown name is a TypeError."""
         known = [each.name for each in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
@@ -297,7 +298,7 @@ class Options:
 
 
 def takes_options(function: F) -> F:
-    """Show the options in the signature and in the docstring of a function that takes them as keywords."""
+    """Show the options in the signature and the docstring of a function that takes them."""
     signature = inspect.signature(function)
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)

@@ -23,9 +23,9 @@ from ropelime.typing import Ints, Masks
 Steps = Generator[list[ScoreRequest], list[Scores], ExplanationData]
 Errors = tuple[type[Exception], ...]
 _CACHED = (
-    "Scoring is cached: removed features were hidden in the KV cache from what follows the last one, but "
-    "the kept features had attended to them. Masks that remove the very end of the prompt were scored "
-    "exactly."
+    "Scoring is cached: removed features were hidden in the KV cache from what follows the last one, "
+    "but the kept features had attended to them. Masks that remove the very end of the prompt were "
+    "scored exactly."
 )
 _NOT_CACHED = "{} no cached scoring of this prompt: every masked prompt was scored exactly."
 _QUESTION = (

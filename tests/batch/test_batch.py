@@ -353,6 +353,7 @@ def start(source: Path, target: Path, pause: float, **options: Any) -> subproces
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env, **options)
 
 
+@pytest.mark.slow
 def test_twenty_kills_lose_nothing_and_double_nothing(source: Path, target: Path) -> None:
     write_lines(source, 200)
     rng, killed = random.Random(1), 0
@@ -386,6 +387,7 @@ def test_a_full_disk_is_told_and_a_restart_goes_on(source: Path, target: Path) -
     check(target, [f"n{i}" for i in range(40)])
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines(tmp_path: Path) -> None:
     peaks: list[int] = []
     for count in (32, 32, 256):  # the first one pays for what is imported late
@@ -511,6 +513,7 @@ def test_the_command(
         main(["batch", str(source), str(target.parent)])
 
 
+@pytest.mark.real_model
 def test_the_command_with_the_embedded_model(
     source: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def cluster() -> Iterator[Any]:
         os.environ["PYTHONPATH"] = before
 
 
+@pytest.mark.ray
 def test_the_rows_are_those_of_the_local_engine(
     cluster: Any, tiny: Callable[..., LocalSurrogate], tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_the_rows_are_those_of_the_local_engine(
     assert one == two
 
 
+@pytest.mark.ray
 def test_a_killed_worker_costs_a_retry_and_no_row(cluster: Any, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
     settings = ToySettings(OPTIONS, pause=0.01)
@@ -114,6 +116,7 @@ def _actors() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.ray
 def test_what_the_workers_refuse_is_told(cluster: Any, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", 4)
     settings = Settings(surrogates=(str(tmp_path / "no-model"),))
@@ -136,6 +139,7 @@ def test_what_every_actor_has() -> None:
         share({"CPU": 64.0, "GPU": 8.0}, 6, 2.0)
 
 
+@pytest.mark.ray
 def test_killed_runs_lose_nothing(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="pip install 'ropelime[ray]'")
     source, target = write_lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
@@ -159,6 +163,7 @@ def test_killed_runs_lose_nothing(tmp_path: Path) -> None:
     check(target, [f"n{i}" for i in range(200)])
 
 
+@pytest.mark.ray
 def test_an_address_where_no_cluster_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from bench_toy import entry, mmlu_rows, sized, write_hotpotqa, write_mmlu
 from benchmarks import methods
-from benchmarks.cli import _command, main
+from benchmarks.cli import main
+from benchmarks.cli.shared import command
 from benchmarks.store import read
 from conftest import byte_level, tiny_model
 
@@ -46,14 +47,15 @@ def bench(place: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Runs an experiment by its name in ``RUNS``; later options count."""
     monkeypatch.chdir(place)
 
-    def command(name: str, *more: str) -> int:
+    def experiment(name: str, *more: str) -> int:
         data = "mmlu.csv" if name == "mmlu" else "hotpot.json"
         model = ["--surrogate", str(place / "tiny"), "--dtype", "float32", "--device", "cpu"]
         return main([*RUNS[name], "--data", data, *model, *more])
 
-    return command
+    return experiment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_an_experiment_runs_and_is_not_run_again(
     name: str, bench: Bench, place: Path, capsys: Capture
@@ -91,6 +93,7 @@ def ran(bench: Bench, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_what_is_in_the_rows(ran: Path) -> None:
     gold = rows_of(ran, "hotpotqa-gold")
     assert list(dict.fromkeys(row["group"] for row in gold)) == ["2-3", "4-5", "6-8"]
@@ -121,7 +124,34 @@ def test_the_report(ran: Path, capsys: Capture) -> None:
         assert read(ran / "results" / f"{name}.jsonl")[0]["command"] in page
 
 
-def test_a_cut_file_goes_on(bench: Bench, place: Path) -> None:
+def test_a_finished_file_is_compressed(
+    bench: Bench, place: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    results = tmp_path / "mine.jsonl"
+    run = ["--results", str(results), "--quiet"]
+    assert bench("mmlu", *run) == 0
+    before = read(results)
+    assert main(["compress", str(results)]) == 0
+    assert capsys.readouterr().out == f"{results}.xz\n"
+    assert read(Path(f"{results}.xz")) == before
+    assert bench("mmlu", *run) == 1
+    assert "python -m benchmarks compress --undo" in capsys.readouterr().err
+    assert main(["report", f"{results}.xz", "--docs", str(tmp_path)]) == 0
+    assert before[0]["command"] in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert main(["compress", "--undo", f"{results}.xz"]) == 0
+    assert bench("mmlu", *run) == 0
+    assert read(results) == before
+
+
+def test_the_help_says_how_results_are_kept(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the same command resumes a run that was stopped" in out
+    assert "`compress` replaces its file by results/NAME.jsonl.xz" in out
+
+
+def test_a_cut_file_is_resumed(bench: Bench, place: Path) -> None:
     results = place / "cut.jsonl"
     assert bench("hotpotqa-gold", "--results", str(results)) == 0
     whole = results.read_bytes()
@@ -174,9 +204,9 @@ def test_the_command_can_be_given_again(place: Path) -> None:
     options |= {"dtype": "float32", "generator": "m", "base_url": "http://there/v1"}
     hub = Namespace(**options, surrogate="org/model", data=place / "mmlu.csv")
     end = "--dtype float32 --generator m --base-url http://there/v1"
-    assert _command(hub) == f"python -m benchmarks mmlu --surrogate org/model {end} --data mmlu.csv"
+    assert command(hub) == f"python -m benchmarks mmlu --surrogate org/model {end} --data mmlu.csv"
     local = Namespace(**options, surrogate=str(place / "tiny"), data=None)
-    assert _command(local) == f"python -m benchmarks mmlu --surrogate tiny {end}"
+    assert command(local) == f"python -m benchmarks mmlu --surrogate tiny {end}"
 
 
 @pytest.mark.parametrize(
@@ -203,6 +233,7 @@ def test_what_is_refused_exits_with_1(
     assert out == ""
 
 
+@pytest.mark.real_model
 def test_the_embedded_model(tmp_path: Path, capsys: Capture) -> None:
     first = ["Oda Kelm built the lighthouse.", " It is red."]
     given = entry("kelm", first, ["Ships come in summer."], [("A", 0), ("B", 0)])

@@ -13,6 +13,7 @@ import pytest
 from bench_toy import LABELS, Entry, entry, mmlu_rows, sized, write_hotpotqa, write_mmlu
 from benchmarks import data
 from benchmarks.data import Example
+from benchmarks.data.mmlu_words import word_spans
 from ropelime.errors import InputError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -193,8 +194,8 @@ class TestMMLU:
 
     def test_words_that_repeat_have_their_own_places(self) -> None:
         text = " a  an a\tan "
-        assert [text[a:b] for a, b in data._word_spans(text)] == text.split()
-        assert len(set(data._word_spans(text))) == 4
+        assert [text[a:b] for a, b in word_spans(text)] == text.split()
+        assert len(set(word_spans(text))) == 4
 
     @pytest.mark.parametrize(
         "content",

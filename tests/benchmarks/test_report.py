@@ -1,4 +1,4 @@
-"""The page of results: figures worked out by hand, on results files of a few lines."""
+"""The page of results: numbers worked out by hand, on results files of a few lines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import paper, report, tables
+from benchmarks import paper, report
 from benchmarks.data import BUCKETS
+from benchmarks.quality import sweep
+from benchmarks.store import compress
 from benchmarks.summary import COMMANDS, Results, load, spread
-from benchmarks.targets import GOLD_IOU, Target, targets
 from ropelime.errors import InputError
 from ropelime.method.samplers import SPARSE_K_SETTINGS
 
@@ -232,6 +233,17 @@ class TestGold:
         assert ours[1].startswith("0.750")
         assert ours[3].startswith("0.500 ± 0.000")
 
+    def test_it_tells_where_sparse_k_is_leave_one_out(self, make: Make, tmp_path: Path) -> None:
+        rows = [
+            row("a", EQUAL, 0.5),
+            row("a", LOO, 0.5, seconds=9.0),
+            row("b", EQUAL, 0.5),
+            row("b", LOO, 0.5, tokens=99),
+        ]
+        page = page_of(tmp_path, make("hotpotqa", "gold", rows))
+        same = "equals `leave-one-out` in every metric and in its tokens in 1 of 2 examples."
+        assert f"AUROC leaves out 0. `sparse-k, LOO's tokens` {same}" in page
+
 
 def test_all_paragraphs_show_tokens_against_contextcite(make: Make, tmp_path: Path) -> None:
     rows = [
@@ -273,6 +285,12 @@ class TestMmlu:
         theirs = cells(page, "paper, gSMILE, gpt-4o-mini", after="### MMLU, F1")
         assert theirs[1:] == ["0.368 ± 0.216", "0.400 [0.300]", "0.000", "0.800"]
         assert cells(page, "chance", after="### MMLU, IoU")[1] == "0.300"
+
+    def test_the_difference_is_paired(self, words: Path, tmp_path: Path) -> None:
+        page = page_of(tmp_path, words)
+        after = page[page.index("### MMLU, IoU") : page.index("### MMLU, F1")]
+        # Half of 0, ¼, ½ and 1, whose mean is 7/16; the ends are those of the bootstrap.
+        assert "Paired difference, rope-lime minus gsmile: +0.219 [" in after
 
     def test_costs_and_labels_are_told(self, words: Path, tmp_path: Path) -> None:
         page = page_of(tmp_path, words)
@@ -320,89 +338,6 @@ class TestAblation:
         assert sum(line.startswith("| ") for line in best) == 10
 
 
-class TestTargets:
-    def found(self, *files: Path) -> list[Target]:
-        return targets({(one := load(path)).section: one for path in files})
-
-    def gold_of(self, make: Make, sparse: float, equal: float, loo: float) -> list[Target]:
-        rows = [
-            line
-            for group in GROUPS
-            for line in (
-                row(group, SPARSE, sparse, group=group),
-                row(group, EQUAL, equal, group=group, tokens=80),
-                row(group, LOO, loo, group=group),
-            )
-        ]
-        return self.found(make("hotpotqa", "gold", rows))
-
-    def test_gold_reached(self, make: Make) -> None:
-        found = self.gold_of(make, 0.85, 0.6, 0.5)
-        assert [t.verdict for t in found] == ["reached"] * 8
-        assert found[0].required == "≥ 0.85"
-        assert [t.ours for t in found[5:]] == ["+0.100"] * 3
-
-    def test_gold_missed(self, make: Make) -> None:
-        found = self.gold_of(make, 0.359, 0.5, 0.6)
-        assert [t.verdict for t in found] == ["missed"] * 8
-        assert len(GOLD_IOU) == 5
-
-    def test_no_better_is_not_above(self, make: Make) -> None:
-        rows = [row("a", EQUAL, 0.5), row("a", LOO, 0.5, seconds=9.0)]
-        target = self.found(make("hotpotqa", "gold", rows))[5]
-        assert target.verdict == "missed"
-        assert target.ours == "+0.000; every figure and cost the same in 1 of 1"
-
-    def test_an_interval_that_holds_the_target_is_told(self, gold: Path) -> None:
-        found = self.found(gold)
-        assert found[0].verdict == "missed (within the interval)"
-        assert found[4].verdict == "reached (within the interval)"
-        assert found[5].interval == "[0.000, 1.000]"
-
-    def test_what_was_not_run_is_neither(self, make: Make) -> None:
-        found = self.found(make("hotpotqa", "gold", [row("a", SPARSE, 0.9)]))
-        assert [t.verdict for t in found[:3]] == ["not run", "not run", "reached"]
-        assert found[-1].verdict == "not run"
-
-    @pytest.mark.parametrize(
-        ("f1", "lds", "tokens", "verdict"),
-        [(0.47, 0.70, 500, "reached"), (0.46, 0.9, 10, "missed"), (0.9, 0.69, 10, "missed")],
-    )
-    def test_all_ten(self, make: Make, f1: float, lds: float, tokens: int, verdict: str) -> None:
-        rows = [
-            row("a", "contextcite", 0.9, group="all", f1=0.9, lds=0.9, tokens=1000),
-            row("a", "cached", 0.3, group="all", f1=f1, lds=lds, tokens=tokens),
-            row("a", "worse", 0.1, group="all", f1=0.1, lds=0.1, tokens=10),
-        ]
-        best, second = self.found(make("hotpotqa", "all", rows))
-        assert best.verdict == verdict
-        assert best.ours.startswith("cached: F1 ")
-        assert second.ours.startswith("worse: ")
-
-    def test_all_ten_without_a_cheap_method(self, make: Make) -> None:
-        rows = [
-            row("a", "contextcite", 0.9, group="all"),
-            row("a", "dear", 0.9, group="all", tokens=51),
-        ]
-        (only,) = self.found(make("hotpotqa", "all", rows))
-        assert (only.verdict, only.ours) == ("missed", "no method is as cheap")
-
-    def test_mmlu(self, words: Path) -> None:
-        found = {t.what: t for t in self.found(words)}
-        assert found["MMLU: IoU of rope-lime"].required == "> 0.364"
-        assert found["MMLU: IoU of rope-lime"].verdict == "reached (within the interval)"
-        assert found["MMLU: AUROC of rope-lime"].verdict == "missed (within the interval)"
-        ahead = found["MMLU: IoU of rope-lime less that of gsmile"]
-        assert ahead.reached
-        assert ahead.ours == "+0.219"
-        calls = found["MMLU: generations of rope-lime for a question, the explained answer counted"]
-        assert (calls.ours, calls.required, calls.verdict) == ("1", "≤ 1.02 (1/60 of 61)", "reached")
-
-    def test_they_end_the_page(self, gold: Path, tmp_path: Path) -> None:
-        page = page_of(tmp_path, gold)
-        assert cells(page, "gold, 12+: IoU of sparse-k", after="## Targets")[-1].startswith("reached")
-
-
 class TestPage:
     def test_what_is_written(self, gold: Path, words: Path, grid: Path, tmp_path: Path) -> None:
         docs = tmp_path / "new" / "docs"
@@ -425,10 +360,19 @@ class TestPage:
         second = report.write([grid, gold, words], tmp_path / "two")
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
+    def test_compressed_results_make_the_same_page(self, words: Path, tmp_path: Path) -> None:
+        plain = page_of(tmp_path, words)
+        packed = page_of(tmp_path, compress(words))
+        assert packed == plain.replace("`mmlu-None.jsonl`", "`mmlu-None.jsonl.xz`") != plain
+
+    def test_no_page_judges_its_numbers(self, gold: Path, words: Path, tmp_path: Path) -> None:
+        page = page_of(tmp_path, gold, words).lower()
+        assert not [word for word in ("target reached", "missed", "verdict") if word in page]
+
     def test_missing_sections_say_what_would_make_them(self, words: Path, tmp_path: Path) -> None:
         page = page_of(tmp_path, words)
         for section, command in COMMANDS.items():
-            assert (f"This makes them: `{command}`" in page) == (section != ("mmlu", None))
+            assert (f"No results yet. Run: `{command}`" in page) == (section != ("mmlu", None))
         assert "figures/hotpotqa" not in page
 
     def test_a_file_without_complete_examples(self, make: Make, tmp_path: Path) -> None:
@@ -439,7 +383,7 @@ class TestPage:
         page = written[0].read_text(encoding="utf-8")
         assert len(written) == 1
         assert "418 more examples are missing or incomplete" in page
-        assert "None of the results that targets were set for" in page
+        assert "| method |" not in page
 
     def test_two_files_of_one_section_are_refused(self, gold: Path, make: Make, tmp_path: Path) -> None:
         other = make("hotpotqa", "gold", [row("a", SPARSE, 1.0)], name="again.jsonl")
@@ -451,7 +395,7 @@ class TestPage:
         assert "reading.md" not in page.read_text(encoding="utf-8")
         (tmp_path / "docs" / "reading.md").touch()
         report.write([words], tmp_path / "docs")
-        assert "(#targets).\nHow to read them: [reading.md](reading.md).\n" in page.read_text("utf-8")
+        assert "\n\nHow to read the numbers: [reading.md](reading.md).\n\n" in page.read_text("utf-8")
 
     def test_examples_without_gold_are_counted(self, make: Make, tmp_path: Path) -> None:
         none = {"gold": 0, "iou": None, "f1": None, "auroc": None}
@@ -465,7 +409,7 @@ class TestPage:
             report.write([], tmp_path)
 
     def test_a_file_in_place_of_the_folder_is_refused(self, words: Path) -> None:
-        with pytest.raises(InputError, match="no folder"):
+        with pytest.raises(InputError, match="not a folder"):
             report.write([words], words)
 
     def test_without_matplotlib(
@@ -505,5 +449,5 @@ class TestPaper:
 
 def test_settings_that_were_not_run_are_blank(make: Make) -> None:
     results: Results = load(make("sweep", None, [row("a", "sparse-k:sqrt:M", 0.5)]))
-    page = "\n".join(tables.sweep(results))
+    page = "\n".join(sweep.tables(results))
     assert cells(page, "√M")[1:3] == ["0.500", "–"]

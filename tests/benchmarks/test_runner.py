@@ -1,4 +1,4 @@
-"""The runner: one reading serves all methods, and each gets what it would get alone."""
+"""The runner: one score serves all methods, and each gets what it would get alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 
 from bench_toy import example
 from benchmarks import methods as known
+from benchmarks.contextcite import LogitPerToken, StandardisedLasso
 from benchmarks.data import Example
 from benchmarks.evaluation import chance
 from benchmarks.methods import Method, method
-from benchmarks.runner import CHANCE, run
+from benchmarks.names import CHANCE
+from benchmarks.runner import run
 from benchmarks.store import Row, Store, read
 from ropelime.method.regression import LinearFit
 from ropelime.method.samplers import Bernoulli
@@ -63,7 +65,7 @@ class Recording(Surrogate, Scorer):
         return self.scorer.cost(masks, cached=cached)
 
     def score(self, masks: Masks, **options: Any) -> Scores:
-        self.read[-1] += [b"cheap" * options.get("cached", False) + m.tobytes() for m in masks]
+        self.read[-1] += [b"cached" * options.get("cached", False) + m.tobytes() for m in masks]
         return self.scorer.score(masks, **options)
 
     def describe(self) -> dict[str, Any]:
@@ -103,30 +105,30 @@ def of(rows: list[Row], name: str) -> Row:
     return row
 
 
-def check_read_once(recording: Recording, n: int) -> None:
+def check_scored_once(recording: Recording, n: int) -> None:
     full = np.ones(n, dtype=bool).tobytes()
     for masks in recording.read:
         counts = Counter(masks)
         assert counts.pop(full) >= 1
-        counts.pop(b"cheap" + full, None)
+        counts.pop(b"cached" + full, None)
         assert set(counts.values()) == {1}
 
 
-def test_every_mask_is_read_once(results: Rows) -> None:
+def test_every_mask_is_scored_once(results: Rows) -> None:
     recording = Recording(FunctionSurrogate(additive))
     results([example("a"), example("b")], surrogate=recording)
     assert len(recording.read) == 2
-    check_read_once(recording, 5)
+    check_scored_once(recording, 5)
 
 
-def test_the_papers_methods_read_every_mask_once_too(
+def test_the_papers_methods_score_every_mask_once_too(
     results: Rows, tiny: Callable[..., LocalSurrogate]
 ) -> None:
     recording = Recording(tiny("llama"))
     rows = results([example()], known.hotpotqa("gold"), recording)
-    check_read_once(recording, 5)
-    cached = [mask for mask in recording.read[0] if mask.startswith(b"cheap")]
-    assert len(cached) == 2**5, "all there are: the single removals, and halves"
+    check_scored_once(recording, 5)
+    cached = [mask for mask in recording.read[0] if mask.startswith(b"cached")]
+    assert len(cached) == 2**5, "all there are: leave-one-out and random-half masks"
     assert len(recording.read[0]) - len(cached) <= 2**5 + 2
     hidden = of(rows, "evidence")
     assert hidden["masks"] == 7, "the prompt with all features, without any, and without each"
@@ -223,7 +225,7 @@ def test_progress(results: Rows) -> None:
     assert said == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_progress_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_progress_of_a_resumed_run(tmp_path: Path) -> None:
     store = Store(tmp_path / "results", {}, [LOO.name, CHANCE])
     for names, expected in (("ac", [0, 1, 2]), ("abcd", [2, 3, 4]), ("abcd", [4])):
         said: list[int] = []
@@ -253,7 +255,7 @@ def test_an_extra_comes_last(results: Rows) -> None:
 
 @dataclass(frozen=True)
 class Constant:
-    """A method of one's own: the shares are known."""
+    """A method of one's own: the weights are known."""
 
     name: ClassVar[str] = "constant"
 
@@ -285,18 +287,18 @@ class TestMethods:
 
     def test_contextcites_lasso_without_penalty_gives_the_coefficients_back(self) -> None:
         masks = np.random.default_rng(0).random((40, 5)) < 0.5
-        fit = known.StandardisedLasso(alpha=1e-9).fit(masks, additive(masks), np.ones(40))
+        fit = StandardisedLasso(alpha=1e-9).fit(masks, additive(masks), np.ones(40))
         np.testing.assert_allclose(fit.coef, COEF, atol=1e-5)
         np.testing.assert_allclose(fit.intercept, -3.0, atol=1e-5)
         constant = masks.copy()
         constant[:, 0] = True
-        assert known.StandardisedLasso().fit(constant, additive(constant), np.ones(40)).coef[0] == 0
+        assert StandardisedLasso().fit(constant, additive(constant), np.ones(40)).coef[0] == 0
 
     def test_contextcites_target_is_per_token(self) -> None:
         logprob = np.log([[0.5, 0.5], [0.5, 0.1]])
         scores = Scores(np.ones((2, 1), bool), logprob, None, {}, np.ones(2, int), 2, 0.0)
         odds = np.log(0.05 / 0.95) - np.log(0.25 / 0.75)
-        np.testing.assert_allclose(known.LogitPerToken().values(scores), [0, odds / 2])
+        np.testing.assert_allclose(LogitPerToken().values(scores), [0, odds / 2])
 
 
 def test_groups_are_kept(results: Rows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.store import Store, read
+from benchmarks.store import Store, compress, decompress, read, rows
 from ropelime.errors import InputError
 
 SETTINGS = {"bench": "toy", "seed": 0, "surrogate": {"name": "tiny"}, "context": None}
@@ -27,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
 
 
-def rows(example: str) -> list[dict[str, Any]]:
+def lines(example: str) -> list[dict[str, Any]]:
     return [{"example": example, "method": m, "iou": 0.5, "auroc": None} for m in METHODS]
 
 
@@ -36,7 +37,7 @@ def go_on(path: Path, **settings: Any) -> Store:
     store = Store(path, {**SETTINGS, **settings}, METHODS)
     for example in EXAMPLES:
         if example not in store.done:
-            store.add(example, rows(example))
+            store.add(example, lines(example))
     return store
 
 
@@ -45,7 +46,7 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert store.done == set(EXAMPLES)
     header, found = read(path)
     assert header == {"ropelime-results": 1, **SETTINGS, "methods": METHODS}
-    assert found == [row for example in EXAMPLES for row in rows(example)]
+    assert found == [row for example in EXAMPLES for row in lines(example)]
 
 
 def test_a_second_run_changes_nothing(path: Path) -> None:
@@ -141,13 +142,75 @@ def test_no_number_is_no_result(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+class TestCompression:
+    def test_compressed_files_are_read_and_expanded(self, path: Path) -> None:
+        go_on(path)
+        before, found = path.read_bytes(), read(path)
+        packed = compress(path)
+        assert packed.name == "results.jsonl.xz"
+        assert not path.exists()
+        assert packed.stat().st_size < len(before)
+        assert read(packed) == found
+        assert rows(packed) == [found[0], *found[1]]
+        assert decompress(packed) == path
+        assert path.read_bytes() == before
+        assert not packed.exists()
+
+    def test_a_compressed_run_is_resumed_after_decompression(self, path: Path) -> None:
+        store = Store(path, SETTINGS, METHODS)
+        store.add("one", lines("one"))
+        packed = compress(path)
+        for name in (path, packed):
+            with pytest.raises(InputError, match=r"cannot append to .*\.xz.*compress --undo"):
+                Store(name, SETTINGS, METHODS)
+        assert not path.exists()
+        decompress(packed)
+        assert go_on(path).done == set(EXAMPLES)
+
+    def test_nothing_is_overwritten(self, path: Path) -> None:
+        go_on(path)
+        packed = compress(path)
+        go_on(path.with_name("other.jsonl")).path.rename(path)
+        with pytest.raises(InputError, match=r"xz exists already"):
+            compress(path)
+        with pytest.raises(InputError, match=r"jsonl exists already"):
+            decompress(packed)
+        assert path.exists()
+        assert packed.exists()
+        assert go_on(path).done == set(EXAMPLES), "the plain file is the one to resume"
+
+    def test_what_is_refused(self, path: Path) -> None:
+        go_on(path)
+        with pytest.raises(InputError, match="not compressed"):
+            decompress(path)
+        with pytest.raises(InputError, match="compressed already"):
+            compress(compress(path))
+        with pytest.raises(InputError, match="cannot be read"):
+            compress(path)
+        path.write_bytes(b'{"ropelime-results": 1}\n{"cut')
+        with pytest.raises(InputError, match=r"results\.jsonl cannot be read.*Make the file again"):
+            compress(path)
+        assert path.exists()
+
+    @pytest.mark.parametrize("content", [b"", b"{}\n", b"[1]\n"])
+    def test_compressed_files_of_others_are_refused(self, path: Path, content: bytes) -> None:
+        packed = path.with_name("other.jsonl.xz")
+        packed.write_bytes(lzma.compress(content))
+        with pytest.raises(InputError, match="is no results file of ropelime"):
+            read(packed)
+        packed.write_bytes(b"plain text")
+        with pytest.raises(InputError, match="cannot be read"):
+            read(packed)
+
+
 BENCH = """
 import sys, time
 import scipy.stats, sklearn.linear_model  # so that no time is spent on them later
 from pathlib import Path
 from bench_toy import example
 from benchmarks.methods import method
-from benchmarks.runner import CHANCE, run
+from benchmarks.names import CHANCE
+from benchmarks.runner import run
 from benchmarks.store import Store
 from ropelime.surrogate import FunctionSurrogate
 
@@ -176,6 +239,7 @@ def without_seconds(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
     with start(tmp_path / "whole") as process:
         process.communicate()

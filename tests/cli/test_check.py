@@ -408,6 +408,7 @@ def test_no_line_breaks_the_others(run: Any, line: dict[str, Any]) -> None:
     assert run({"expect": [FIRST], **line}, {**CONTEXT, "expect": [FIRST]}) in (0, 1, 2)
 
 
+@pytest.mark.real_model
 def test_what_is_damaged_is_told_and_the_rest_is_checked(tmp_path: Path, capsys: Capture) -> None:
     e = documents(0.0, 0.0, 0.0, 2.0)
     e.save(tmp_path / "good.json")

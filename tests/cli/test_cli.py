@@ -19,7 +19,8 @@ from ropelime import load
 from ropelime.cli import main, parser
 from ropelime.options import PRESETS
 from ropelime.surrogate import FunctionSurrogate
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.catalog import HUB
+from ropelime.surrogate.embedded import embedded_folder
 from ropelime.typing import Floats, Masks
 from toy import OUTPUT, PROMPT, additive
 
@@ -242,9 +243,9 @@ def test_models_lists_what_there_is(
     monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path))
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["smollm2", *models.HUB]
+    assert [line.split()[0] for line in lines] == ["smollm2", *HUB]
     assert "not fetched" in lines[0]
-    folder = models._embedded_folder()
+    folder = embedded_folder()
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     (folder / "ropelime-files.json").write_text('{"config.json": 2}')

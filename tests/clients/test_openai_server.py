@@ -16,12 +16,13 @@ import ropelime
 from ropelime import ModelError, example
 from ropelime.batch.store import rows
 from ropelime.cli import main
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.embedded import fetch_embedded
 from servers import Proxy, busy, cut, cut_after, raw, slow, transformers_serve
 
 for _module in ("openai", "fastapi", "uvicorn"):
     pytest.importorskip(_module, reason="pip install 'ropelime[dev]'")
 pytest.importorskip("transformers.cli.transformers", reason="this transformers serves otherwise")
+pytestmark = [pytest.mark.slow, pytest.mark.real_model]
 
 SECRET = "sk-loop-5f0b2c77d1e94"
 QUICK: dict[str, Any] = {"sampler": "leave-one-out", "features": "document", "progress": False}
@@ -29,7 +30,7 @@ QUICK: dict[str, Any] = {"sampler": "leave-one-out", "features": "document", "pr
 
 @pytest.fixture(scope="module")
 def model() -> str:
-    return str(models.fetch_embedded())
+    return str(fetch_embedded())
 
 
 @pytest.fixture(scope="module")

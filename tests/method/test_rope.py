@@ -12,12 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropelime.method.rope import Pairing, planes, polar_distances, rwmd, span_mean, turn, wrap
+from ropelime.method.rope import Pairing, planes, polar_distances, rwmd, span_means, turn, wrap
 
 PI = math.pi
 Kind = Callable[[Any], Any]
 KINDS: list[Kind] = [np.asarray, lambda x: torch.as_tensor(np.asarray(x))]
 both = pytest.mark.parametrize("kind", KINDS, ids=["numpy", "torch"])
+
+
+def span_mean(a: Any, b: Any) -> tuple[Any, Any]:
+    """Of all tokens as one span."""
+    r, theta = span_means(a, b, np.zeros(len(a), dtype=int), 1)
+    return r[0], theta[0]
 
 
 @both
@@ -48,6 +54,19 @@ def test_span_mean_of_a_zero_vector_is_defined(kind: Kind) -> None:
     r, theta = span_mean(kind([[0.0], [2.0]]), kind([[0.0], [0.0]]))
     assert r.tolist() == [1.0]
     assert theta.tolist() == [0.0]
+
+
+@both
+def test_every_span_has_the_mean_of_its_own_tokens(kind: Kind) -> None:
+    rng = np.random.default_rng(0)
+    a, b = kind(rng.normal(size=(7, 3))), kind(rng.normal(size=(7, 3)))
+    span = np.array([1, 0, 2, 1, 0, 1, 1])
+    r, theta = span_means(a, b, span, 3)
+    for number in range(3):
+        mine = kind(np.flatnonzero(span == number))
+        expected = span_mean(a[mine], b[mine])
+        assert np.allclose(r[number], expected[0])
+        assert np.allclose(theta[number], expected[1])
 
 
 @settings(deadline=None)

@@ -15,12 +15,12 @@ from torch.nn import functional
 from benchmarks.shapes import random_scorer, random_surrogate
 from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
-from ropelime.surrogate import attention, cpu_attention, engine
-from ropelime.surrogate import sharing as sharing_module
+from ropelime.surrogate import attention, cascade, cpu_attention, engine, varlen
 from ropelime.surrogate.base import ScoreRequest
+from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.packing import Packer, Place
-from ropelime.surrogate.sequences import Rows
+from ropelime.surrogate.packing import Cursor, Packer
+from ropelime.surrogate.sequences import MaskedSequences
 from ropelime.text import prompt as prompts
 from ropelime.typing import Masks
 from scoring import prepare
@@ -42,7 +42,7 @@ def scorer(name: str = "llama", dtype: torch.dtype = torch.float32) -> LocalScor
     return prepare(LocalSurrogate(model.to(dtype), byte_level("chatml")), PROMPT, "sentence", ANSWER)
 
 
-def varlen(
+def plain_varlen(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -87,20 +87,20 @@ def test_one_fused_call_is_the_same_as_plain_products(
     name: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cached and name == "mistral-window":
-        pytest.skip("it does not look back so far")
+        pytest.skip("its window is shorter than the prompt")
     reader = scorer(name, torch.bfloat16)
-    z = masks(reader.sequences.n_features)
+    z = masks(reader.tokenized.n_features)
     plain = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     calls = 0
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
         nonlocal calls
         calls += 1
-        return varlen(*arguments, **keywords)
+        return plain_varlen(*arguments, **keywords)
 
-    monkeypatch.setattr(attention, "varlen_attn", counted, raising=False)
-    monkeypatch.setattr(attention, "_VARLEN", {"window_size", "enable_gqa"})
-    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
+    monkeypatch.setattr(varlen, "varlen_attn", counted, raising=False)
+    monkeypatch.setattr(varlen, "_PARAMETERS", {"window_size", "enable_gqa"})
+    monkeypatch.setattr(varlen, "has_varlen", lambda device: True)
     fused = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     assert calls > 3
     np.testing.assert_allclose(fused.logprob, plain.logprob, atol=0.2)  # bfloat16 rounds otherwise
@@ -111,38 +111,38 @@ def test_one_fused_call_is_the_same_as_plain_products(
 
 @pytest.fixture
 def sharing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """The fused path on a CPU in float32, groups of any length; says of each call if it is joint."""
+    """Fused attention on a CPU in float32, groups of any length; notes for each call if it is joint."""
     calls: list[bool] = []
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
         calls.append(keywords["window_size"][1] != 0)
-        return varlen(*arguments, **keywords)
+        return plain_varlen(*arguments, **keywords)
 
-    monkeypatch.setattr(attention, "varlen_attn", counted, raising=False)
-    monkeypatch.setattr(attention, "AuxRequest", SimpleNamespace, raising=False)
-    monkeypatch.setattr(attention, "_VARLEN", {"window_size", "enable_gqa", "return_aux"})
-    monkeypatch.setattr(attention, "_HALF", (torch.float32,))
-    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
-    monkeypatch.setattr(sharing_module, "_LEAST", 1)
+    monkeypatch.setattr(varlen, "varlen_attn", counted, raising=False)
+    monkeypatch.setattr(varlen, "AuxRequest", SimpleNamespace, raising=False)
+    monkeypatch.setattr(varlen, "_PARAMETERS", {"window_size", "enable_gqa", "return_aux"})
+    monkeypatch.setattr(varlen, "HALF", (torch.float32,))
+    monkeypatch.setattr(varlen, "has_varlen", lambda device: True)
+    monkeypatch.setattr(cascade, "_LEAST", 1)
     return calls
 
 
 @pytest.mark.parametrize("batch_tokens", [90, 400, 4096])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "mistral-window", "gpt-neox"])
-def test_keys_in_common_are_the_same_as_those_of_each_row(
+def test_keys_in_common_are_the_same_as_those_of_each_sequence(
     name: str, batch_tokens: int, sharing: list[bool]
 ) -> None:
     """Leave-one-out and random masks, of two prompts at once, one of them with two outputs."""
     surrogate = LocalSurrogate(tiny_model(name).model, byte_level("chatml"))
     longer = prompts.from_context(["One. Two. Three. Four. Five. Six. Seven. Eight."], "Which?")
     rng = np.random.default_rng(1)
-    jobs = []
+    requests = []
     for prompt, answer in ((PROMPT, ANSWER), (longer, "Eight."), (longer, "It is five.")):
         reader = prepare(surrogate, prompt, "sentence", answer)
-        n = reader.sequences.n_features
+        n = reader.tokenized.n_features
         z = np.concatenate([masks(n), rng.random((6, n)) < 0.8])
-        cached = name != "mistral-window"  # which does not look back so far
-        jobs.append(
+        cached = name != "mistral-window"  # whose window is shorter than the prompt
+        requests.append(
             ScoreRequest(
                 reader,
                 z,
@@ -153,12 +153,12 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
                 shares_previous=answer[0] == "I",
             )
         )
-    shared = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+    shared = surrogate.score_all(requests, batch_tokens=batch_tokens)
     assert any(sharing) == (name != "mistral-window")
     assert not all(sharing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_has_varlen", lambda device: False)
-        alone = surrogate.score_all(jobs, batch_tokens=batch_tokens)
+        patch.setattr(varlen, "has_varlen", lambda device: False)
+        alone = surrogate.score_all(requests, batch_tokens=batch_tokens)
     for ours, theirs in zip(shared, alone, strict=True):
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5)
         np.testing.assert_allclose(ours.kl, theirs.kl, atol=1e-5)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_keys_in_common_are_the_same_as_those_of_each_row(
             np.testing.assert_allclose(ours.question.logprob, theirs.question.logprob, atol=1e-5)
 
 
-def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_groups_where_segments_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first chunk, the prompt itself, shows whether the model's attention takes many at once."""
     found: list[int] = []
     chunk = Packer.chunk
@@ -177,36 +177,36 @@ def test_no_groups_where_rows_are_run_one_by_one(monkeypatch: pytest.MonkeyPatch
         return made
 
     monkeypatch.setattr(Packer, "chunk", watched)
-    monkeypatch.setattr(engine, "shares_keys", lambda device, dtype: True)
-    monkeypatch.setattr(sharing_module, "_LEAST", 1)
+    monkeypatch.setattr(engine, "has_cascade", lambda device, dtype: True)
+    monkeypatch.setattr(cascade, "_LEAST", 1)
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
     z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
-    reader.score(z, kl=False, cached=True, batch_tokens=len(reader.sequences.ids))
+    reader.score(z, kl=False, cached=True, batch_tokens=len(reader.tokenized.ids))
     assert len(found) > 2
     assert not any(found[1:])
 
 
 @pytest.mark.parametrize(("window", "joint"), [(None, True), (1000, True), (40, False)])
-def test_a_window_that_rows_reach_beyond_is_each_rows_own(
+def test_a_window_shorter_than_a_sequence_is_applied_to_each_sequence(
     window: int | None, joint: bool, sharing: list[bool]
 ) -> None:
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=20, tokens=4, outputs=3)
     z = np.concatenate([np.ones((1, 20), bool), ~np.eye(20, dtype=bool)])
     made = []
-    for share in (True, False):
-        packer = Packer(Rows(reader.sequences, z, cached=True), share=share)
-        (chunk, _) = packer.chunk(Place(), tokens=10_000, outputs=10_000)
-        assert bool(chunk.groups) == share
+    for cascaded in (True, False):
+        packer = Packer(MaskedSequences(reader.tokenized, z, cached=True), cascade=cascaded)
+        (chunk, _) = packer.chunk(Cursor(), tokens=10_000, outputs=10_000)
+        assert bool(chunk.groups) == cascaded
         torch.manual_seed(0)
         q, k, v = (torch.randn(1, heads, len(chunk.ids), 8) for heads in (6, 2, 2))
         for last in (0, 1):
-            packed = attention.Packed(chunk, attention.Stack(packer.capacity), (), last)
+            packed = attention.PackedChunk(chunk, PrefixCache(packer.capacity), (), last)
             module = SimpleNamespace(layer_idx=0)
             out = packed.attend(module, q, k, v, scaling=0.3, window=window, options={})
             made.append(out)
-        assert any(sharing) == (joint and share)
+        assert any(sharing) == (joint and cascaded)
         sharing.clear()
     for ours, theirs in zip(made[:2], made[2:], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
@@ -221,25 +221,25 @@ def test_what_is_counted_is_what_is_gathered(seed: int, kept: float, tokens: int
     z[0] = True
     bound = 500
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing_module, "_LEAST", 1)
-        packer, place = (
-            Packer(Rows(reader.sequences, np.unique(z, axis=0)[::-1], cached=True), share=True),
-            Place(),
+        patch.setattr(cascade, "_LEAST", 1)
+        packer, cursor = (
+            Packer(
+                MaskedSequences(reader.tokenized, np.unique(z, axis=0)[::-1], cached=True), cascade=True
+            ),
+            Cursor(),
         )
-        while not packer.finished(place):
-            chunk, place = packer.chunk(place, tokens=tokens, outputs=1000, keys=bound)
-            each, jointly, _ = attention._cumulative(
-                chunk, torch.device("cpu"), short=False, share=True
-            )
-            gathered = len(each.index) + (0 if jointly is None else len(jointly.index))
+        while not packer.finished(cursor):
+            chunk, cursor = packer.chunk(cursor, tokens=tokens, outputs=1000, keys=bound)
+            plan = varlen.VarlenPlan.of(chunk, torch.device("cpu"), outputs_only=False, cascade=True)
+            gathered = len(plan.each.index) + (0 if plan.common is None else len(plan.common.index))
             assert gathered <= sum(len(segment.keys) for segment in chunk.segments)
             assert gathered <= bound or len(chunk.segments) == 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernel needs a GPU")
 @pytest.mark.parametrize("kind", ["leave-one-out", "random"])
-def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None:
-    """Groups of rows with thousands of keys in common, against rows by themselves and a plain mask."""
+def test_cached_scores_on_a_gpu_equal_those_of_plain_attention(kind: str) -> None:
+    """Groups with thousands of keys in common, against single sequences and a plain mask."""
     surrogate = random_surrogate("tiny", device="cuda", dtype="bfloat16")
     with torch.no_grad():  # larger than the usual start, so that what is read matters for what is said
         for weight in surrogate.model.parameters():
@@ -249,13 +249,13 @@ def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None
     reader = random_scorer(surrogate, features=n, tokens=16)
     drawn = np.random.default_rng(0).random((40, n)) < 0.97
     z = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool) if kind != "random" else drawn])
-    packer = Packer(Rows(reader.sequences, z, cached=True), share=True)
-    assert attention.shares_keys(surrogate.device, torch.bfloat16)
-    chunk, _ = packer.chunk(Place(), tokens=32_768, outputs=100_000)
+    packer = Packer(MaskedSequences(reader.tokenized, z, cached=True), cascade=True)
+    assert varlen.has_cascade(surrogate.device, torch.bfloat16)
+    chunk, _ = packer.chunk(Cursor(), tokens=32_768, outputs=100_000)
     assert chunk.groups
     shared = reader.score(z, kl=True, cached=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "shares_keys", lambda device, dtype: False)
+        patch.setattr(engine, "has_cascade", lambda device, dtype: False)
         alone = reader.score(z, kl=True, cached=True)
     np.testing.assert_allclose(shared.logprob, alone.logprob, atol=0.2)  # bfloat16 rounds otherwise
     assert np.abs(shared.logprob - alone.logprob).mean() < 0.02
@@ -266,7 +266,7 @@ def test_cheap_readings_of_a_gpu_are_those_of_plain_attention(kind: str) -> None
 
 def _masked(reader: LocalScorer, mask: Masks) -> Any:
     """One plain call with a mask that hides the removed features from the tail."""
-    tokens, model = reader.sequences, reader._surrogate.model
+    tokens, model = reader.tokenized, reader.surrogate.model
     ids = torch.tensor([*tokens.ids, *tokens.output_ids], device=model.device)
     visible = torch.ones(len(ids), len(ids), device=model.device).tril().bool()
     removed = torch.as_tensor((tokens.owner >= 0) & ~mask[tokens.owner], device=model.device)
@@ -287,13 +287,13 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
     dtype: torch.dtype, cached: bool, batch_tokens: int
 ) -> None:
     reader = scorer(dtype=dtype)
-    z = masks(reader.sequences.n_features)
+    z = masks(reader.tokenized.n_features)
     used: list[int] = []
 
     def look(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:
         used.append(int(arguments[0][0].any(-1).sum()))
 
-    layer = reader._surrogate.model.model.layers[-1].self_attn.o_proj
+    layer = reader.surrogate.model.model.layers[-1].self_attn.o_proj
     handle = layer.register_forward_pre_hook(look)
     try:
         reader.score(z, kl=False, cached=cached, batch_tokens=batch_tokens)
@@ -303,8 +303,8 @@ def test_the_last_layer_attends_only_where_the_output_is_predicted(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_many_features_are_read_as_by_themselves(cached: bool) -> None:
-    """Chunks of many rows, with a long path behind them, against one row in a run of its own."""
+def test_many_features_are_scored_as_by_themselves(cached: bool) -> None:
+    """Chunks of many sequences behind a long prefix, against one sequence in a run of its own."""
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     reader = random_scorer(surrogate, features=400, tokens=5, outputs=4)
     z = np.concatenate([np.ones((1, 400), bool), ~np.eye(400, dtype=bool)])[:: 1 if cached else 40]

@@ -1,4 +1,4 @@
-"""Cheap readings: the prompt once, then tails that do not see what is removed."""
+"""Cached scoring: the prompt runs once, then tails that do not attend to what is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.surrogate import Ablation
-from ropelime.surrogate.engine import Piece
+from ropelime.surrogate.engine import ForwardResult
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text import prompt as prompts
 from ropelime.typing import Masks
@@ -63,7 +63,7 @@ def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> 
     spaces = [] if name == "gpt2" else [RopeSpace(layer=0)]
     cached = scorer(name, **one_layer(name))
     exact = scorer(name, how="in-place", **one_layer(name))
-    z = masks(cached.sequences.n_features)
+    z = masks(cached.tokenized.n_features)
     ours = cached.score(z, kl=True, spaces=spaces, cached=True)
     theirs = exact.score(z, kl=True, spaces=spaces)
     np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-4)
@@ -76,14 +76,14 @@ def test_where_the_context_does_not_look_at_itself_cheap_is_exact(name: str) -> 
 @pytest.mark.parametrize("batch_tokens", [60, 4096])
 def test_a_tail_sees_the_full_prompt_less_what_is_removed(name: str, batch_tokens: int) -> None:
     reader = scorer(name)
-    z = masks(reader.sequences.n_features)
+    z = masks(reader.tokenized.n_features)
     ours = reader.score(z, kl=False, cached=True, batch_tokens=batch_tokens)
     np.testing.assert_allclose(ours.logprob, [naive(name, reader, mask) for mask in z], atol=1e-4)
 
 
 def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
-    """One plain call: context rows see all before them, tail rows all but the removed features."""
-    tokens = reader.sequences
+    """One plain call: the context attends to all before it, the tail not to removed features."""
+    tokens = reader.tokenized
     ids = torch.tensor([*tokens.ids, *tokens.output_ids])
     visible = torch.ones(len(ids), len(ids)).tril().bool()
     removed = torch.tensor([owner >= 0 and not mask[owner] for owner in tokens.owner])
@@ -99,24 +99,24 @@ def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_with_nothing_removed_cheap_is_exact(name: str) -> None:
+def test_with_nothing_removed_cached_is_exact(name: str) -> None:
     reader = scorer(name)
-    ones = np.ones(reader.sequences.n_features, dtype=bool)
-    rows = [reader.sequences.row(0, ones), reader.sequences.cheap_row(1, ones)]
+    ones = np.ones(reader.tokenized.n_features, dtype=bool)
+    sequences = [reader.tokenized.sequence(0, ones), reader.tokenized.cached_sequence(1, ones)]
     read: dict[tuple[int, int], Any] = {}
 
-    def take(piece: Piece) -> None:
-        keys = map(tuple, piece.scoring.tolist())
-        read.update(zip(keys, piece.logits.log_softmax(-1), strict=True))
+    def take(result: ForwardResult) -> None:
+        keys = map(tuple, result.scored.tolist())
+        read.update(zip(keys, result.logits.log_softmax(-1), strict=True))
 
     with torch.inference_mode():
-        reader._surrogate.engine.run(rows, take)
+        reader.surrogate.engine.run(sequences, take)
     assert len(read) == 2 * len(reader.output_spans)
     for token in range(-len(reader.output_spans), 0):
         torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)
 
 
-def test_a_feature_in_the_tail_is_read_exactly() -> None:
+def test_a_feature_in_the_tail_is_scored_exactly() -> None:
     """Without a template nothing is pinned behind the last sentence, so its tokens are the tail."""
     surrogate = LocalSurrogate(tiny_model("llama").model, byte_level())
     plain = prompts.from_text("The Louvre is in Paris. It has a picture. Leonardo painted it.")
@@ -130,33 +130,33 @@ def test_a_feature_in_the_tail_is_read_exactly() -> None:
 
 def test_the_cost_is_one_prompt_and_the_tails() -> None:
     reader = scorer("llama")
-    z = masks(reader.sequences.n_features)
-    tail = len(reader.sequences.ids) - reader.sequences.tail + len(reader.output_spans)
+    z = masks(reader.tokenized.n_features)
+    tail = len(reader.tokenized.ids) - reader.tokenized.tail + len(reader.output_spans)
     read = reader.score(z, kl=False, cached=True)
     distinct = len(np.unique(z, axis=0))
-    assert read.tokens[0] == len(reader.sequences.ids) + tail
+    assert read.tokens[0] == len(reader.tokenized.ids) + tail
     assert read.tokens[1:].tolist() == [tail if not mask.all() else read.tokens[0] for mask in z[1:]]
-    assert read.tokens_run == len(reader.sequences.ids) + (tail - 1) * distinct  # the last is not run
+    assert read.tokens_run == len(reader.tokenized.ids) + (tail - 1) * distinct  # the last is not run
 
 
 def test_the_prompt_is_charged_once_and_with_the_full_mask() -> None:
     s = scorer("llama")
-    some = masks(s.sequences.n_features)
+    some = masks(s.tokenized.n_features)
     whole = s.cost(some, cached=True)
     assert np.array_equal(s.cost(some[1:], cached=True), whole[1:])
     assert whole[0] > 2 * whole[1:].max()
 
 
-def test_models_that_cannot_look_back_so_far_refuse() -> None:
+def test_models_with_a_shorter_window_refuse() -> None:
     reader = scorer("mistral-window")
-    with pytest.raises(ModelError, match="readings='exact'"):
-        reader.score(masks(reader.sequences.n_features), kl=False, cached=True)
+    with pytest.raises(ModelError, match="scoring='exact'"):
+        reader.score(masks(reader.tokenized.n_features), kl=False, cached=True)
 
 
 def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(InputError, match="cannot honour ablation='in-place'"):
         toy(scoring="cached", ablation="in-place")
-    with pytest.raises(ModelError, match="no cheap readings"):
+    with pytest.raises(ModelError, match="does not support cached scoring"):
         toy(scoring="cached")
     with pytest.raises(InputError, match="Did you mean 'cached'"):
         toy(scoring="cachd")
@@ -164,17 +164,17 @@ def test_what_does_not_go_together_is_refused() -> None:
 
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("cached", [True, False])
-def test_the_question_is_read_with_the_output(name: str, cached: bool) -> None:
+def test_the_question_is_scored_with_the_output(name: str, cached: bool) -> None:
     """As if it were the beginning of a longer output, whatever else is read."""
     reader = scorer(name)
-    z = masks(reader.sequences.n_features)
+    z = masks(reader.tokenized.n_features)
     plain = reader.score(z, kl=True, cached=cached)
     both = reader.score(z, kl=True, cached=cached, question=True, batch_tokens=100)
     np.testing.assert_allclose(both.logprob, plain.logprob, atol=1e-4)
     np.testing.assert_allclose(both.kl, plain.kl, atol=1e-4)  # type: ignore[arg-type]
     assert plain.question is None
     assert both.question is not None
-    tokens, count = reader.sequences, reader.sequences.question
+    tokens, count = reader.tokenized, reader.tokenized.n_question
     assert both.question.logprob.shape == (len(z), count)
     assert not both.question.kl[0].any()
     ids = torch.tensor([*tokens.ids, *tokens.output_ids])[None]

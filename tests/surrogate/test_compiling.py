@@ -171,6 +171,7 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca
     assert question == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch gives up
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_a_true_compiler_gives_the_same() -> None:

@@ -20,7 +20,7 @@ from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate import ScoreRequest, rotary
-from ropelime.surrogate.engine import layers_of
+from ropelime.surrogate.architecture import layers_of
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from scoring import prepare
@@ -150,14 +150,14 @@ def pretended(model: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def read(model: Any, rotary: bool) -> list[Scores]:
-    """Two prompts exactly and one cheaply, packed together, in small chunks."""
+    """Two prompts exactly and one with its cache, packed together, in small chunks."""
     surrogate = LocalSurrogate(model, byte_level("chatml"))
     one, two = (prepare(surrogate, PROMPT, "sentence", said) for said in ("Leonardo", "Nobody"))
     spaces = tuple(SPACES) if rotary else ()
-    jobs = [ScoreRequest(one, MASKS, True, spaces), ScoreRequest(two, MASKS, True, spaces)]
+    requests = [ScoreRequest(one, MASKS, True, spaces), ScoreRequest(two, MASKS, True, spaces)]
     if surrogate.engine.supports_cached(512):
-        jobs.append(ScoreRequest(one, MASKS, True, spaces, True))
-    return surrogate.score_all(jobs, batch_tokens=64)
+        requests.append(ScoreRequest(one, MASKS, True, spaces, True))
+    return surrogate.score_all(requests, batch_tokens=64)
 
 
 def assert_same(found: list[Scores], known: list[Scores], atol: float) -> None:
@@ -172,7 +172,7 @@ def assert_same(found: list[Scores], known: list[Scores], atol: float) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "phi", "gpt-j", "gpt-neox", "bloom"])
 def test_layers_on_devices_that_are_pretended(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever meets is brought to one device first, layers, stacks, readings and distances."""
+    """Tensors that meet are brought to one device first: layers, caches, scores and distances."""
     tiny = tiny_model(name)
     known = read(tiny.model, bool(tiny.width))
     spread = copy.deepcopy(tiny.model)
@@ -218,7 +218,7 @@ def test_frequencies_that_layers_keep_where_they_lie(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["llama", "gemma2", "phi", "gpt-j", "bloom"])
 def test_layers_on_two_gpus(name: str, dtype: torch.dtype) -> None:
-    """The same arithmetic on either GPU, so the same readings as on one."""
+    """The same arithmetic on either GPU, so the same scores as on one."""
     tiny = tiny_model(name)
     whole = copy.deepcopy(tiny.model).to("cuda:0", dtype)
     spread = copy.deepcopy(tiny.model).to(dtype)

@@ -22,11 +22,9 @@ from benchmarks.hardware import Size
 from benchmarks.loop import Loop
 from conftest import byte_level, tiny_model
 from ropelime import InputError, ModelError, load_surrogate
-from ropelime import surrogate as surrogates
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.surrogate import Ablation, Surrogate
-from ropelime.surrogate import loading as models
+from ropelime.surrogate import Ablation, Surrogate, checkpoints, loading
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
 from scoring import prepare
@@ -65,7 +63,7 @@ def test_loading_in_two_threads_leaves_the_terminal_as_it_was() -> None:
     out, inside = sys.stdout, threading.Event()
 
     def load(wait: float) -> None:
-        with models._quietly():
+        with checkpoints.quietly():
             inside.set()
             time.sleep(wait)
 
@@ -95,7 +93,7 @@ def test_dtype_and_device_are_chosen(saved: Path) -> None:
     assert described["name"] == str(saved)
 
 
-def test_bfloat16_reads_nearly_the_same(saved: Path) -> None:
+def test_bfloat16_scores_nearly_the_same(saved: Path) -> None:
     masks = np.array([[1, 1, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
     exact, rounded = (
         prepare(
@@ -256,7 +254,7 @@ def test_what_transformers_is_asked_for(
         return Unmovable(), {"missing_keys": []}
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    model, _ = models.load_files(str(saved), None, dtype="bfloat16", device=device)
+    model, _ = checkpoints.load_files(str(saved), None, dtype="bfloat16", device=device)
     assert isinstance(model, Unmovable)
     assert {k: v for k, v in question.items() if k != "output_loading_info"} == options
 
@@ -386,10 +384,10 @@ def test_a_quantised_checkpoint_without_the_library_that_reads_it(
         raise error
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    monkeypatch.setattr(models, "find_spec", lambda _: None)
+    monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match=rf"is quantised by {method}, .*: {install}\. Or .*\.gguf"):
         load_surrogate(str(saved))
-    monkeypatch.setattr(models, "find_spec", lambda module: module)
+    monkeypatch.setattr(checkpoints, "find_spec", lambda module: module)
     with pytest.raises(
         ModelError, match=r"fit together \(Some name .*\): pip install -U transformers "
     ):
@@ -404,7 +402,7 @@ def test_garbage_is_left_while_a_model_is_loaded_and_then_as_before(collects: bo
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
-        with surrogates._garbage_left():
+        with loading._without_garbage_collection():
             assert not gc.isenabled()
         assert gc.isenabled() == collects
     finally:

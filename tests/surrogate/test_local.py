@@ -26,7 +26,7 @@ from ropelime.typing import Masks
 from scoring import prepare
 
 Make = Callable[..., LocalSurrogate]
-Readings = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
 Vectors = dict[str, torch.Tensor]  # "key" or "hidden" -> (heads, L, d), rotated
 
 CHUNKS = [
@@ -42,19 +42,26 @@ ANSWER = "The painter was Leonardo."
 # The reference: plain calls of the model, nothing shared, nothing padded, nothing clever.
 
 
+def span_mean(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean magnitude and circular mean phase of (tokens, D) points, written out."""
+    r = torch.hypot(a, b)
+    safe = torch.where(r > 0, r, 1.0)
+    return r.mean(0), torch.arctan2((b / safe).sum(0), (a / safe).sum(0))
+
+
 class Naive:
-    """Reads the masks of a scorer one by one."""
+    """Scores the masks of a scorer one by one."""
 
     def __init__(
         self, tiny: Tiny, scorer: LocalScorer, ablation: Ablation, placeholder: list[int]
     ) -> None:
         self.tiny, self.ablation, self.placeholder = tiny, ablation, placeholder
-        self.ids = scorer.sequences.ids.tolist()
-        self.owner = scorer.sequences.owner.tolist()
-        self.output = scorer.sequences.output_ids.tolist()
-        self.features = range(scorer.sequences.n_features)
+        self.ids = scorer.tokenized.ids.tolist()
+        self.owner = scorer.tokenized.owner.tolist()
+        self.output = scorer.tokenized.output_ids.tolist()
+        self.features = range(scorer.tokenized.n_features)
 
-    def row(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
+    def sequence(self, mask: Any) -> tuple[list[int], list[int], list[int]]:
         """Ids, owners and positions of the masked prompt."""
         ids, owner, positions, replaced = [], [], [], set()
         for place, (token, feature) in enumerate(zip(self.ids, self.owner, strict=True)):
@@ -72,7 +79,7 @@ class Naive:
 
     def read(self, mask: Any) -> tuple[torch.Tensor, Vectors, list[int], list[int]]:
         """(T, V) log-probabilities, vectors of each space, owners and positions under one mask."""
-        ids, owner, positions = self.row(mask)
+        ids, owner, positions = self.sequence(mask)
         after = len(self.ids) if self.ablation.how == "in-place" else len(ids)
         said = self.output[:-1]  # the last token predicts nothing that is asked for
         places = [*positions, *range(after, after + len(said))]
@@ -106,13 +113,13 @@ class Naive:
             a, b = rope.planes(vectors[:, at], self.tiny.pairing)
             if phase == "relative":
                 a, b = rope.turn(a, b, -positions[at[0]] * self.tiny.frequencies)
-            means.append(rope.span_mean(a.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1)))
+            means.append(span_mean(a.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1)))
         empty = torch.zeros(0, vectors.shape[0] * self.tiny.width // 2)
         r = torch.stack([r for r, _ in means]) if means else empty
         theta = torch.stack([theta for _, theta in means]) if means else empty
         return kept, r, theta
 
-    def score(self, masks: Masks, space: RopeSpace | None) -> Readings:
+    def score(self, masks: Masks, space: RopeSpace | None) -> Arrays:
         logprob, kl, distance = [], [], []
         full, vectors, owner, positions = self.read(np.ones(len(self.features), dtype=bool))
         if space:
@@ -146,8 +153,8 @@ def naive(
     masks: Masks,
     spaces: Sequence[RopeSpace] = (),
     ablation: Ablation = Ablation(),  # noqa: B008
-) -> Readings:
-    text = scorer._surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
+) -> Arrays:
+    text = scorer.surrogate.tokenizer(ablation.text, add_special_tokens=False).input_ids
     return Naive(tiny, scorer, ablation, text).score(masks, spaces[0] if spaces else None)
 
 
@@ -164,7 +171,7 @@ def leave_one_out(n: int) -> Masks:
     return np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
 
 
-def assert_same(scores: Scores, expected: Readings) -> None:
+def assert_same(scores: Scores, expected: Arrays) -> None:
     np.testing.assert_allclose(scores.logprob, expected["logprob"], atol=1e-4, rtol=0)
     if scores.kl is not None:
         np.testing.assert_allclose(scores.kl, expected["kl"], atol=1e-4, rtol=0)
@@ -180,7 +187,7 @@ def assert_same(scores: Scores, expected: Readings) -> None:
 def test_scoring_equals_one_sequence_at_a_time(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     expected = naive(tiny_model(name), scorer, masks, spaces, ablation)
     assert expected["kl"][1:].max() > 0.1  # or the tolerance would hide everything
@@ -195,7 +202,7 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
     ablation = Ablation(how)
     wide = {"sliding_window": 512} if name == "gemma3" else {}
     scorer = prepare(tiny(name, **wide), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)] if name in ROTARY else []
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=100)
     assert_same(scores, naive(tiny_model(name, **wide), scorer, masks, spaces, ablation))
@@ -204,9 +211,9 @@ def test_leave_one_out_shares_prefixes(tiny: Make, name: str, how: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt-j", "llama4", "bloom"])
 def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
-    """Their attention is not to be had from outside, or has masks of its own: one row at a time."""
+    """Their attention cannot be replaced, or has masks of its own: one sequence at a time."""
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=True, batch_tokens=300)
     assert_same(scores, naive(tiny_model(name), scorer, masks))
     assert scores.tokens_run == (scores.tokens - 1).sum()
@@ -214,10 +221,10 @@ def test_models_that_cannot_share_prefixes(tiny: Make, name: str) -> None:
 
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
-    """Beyond 60 tokens it turns every key otherwise, so long and short rows must not meet."""
+    """Beyond 60 tokens it rotates every key otherwise, so long and short sequences must not meet."""
     ablation = Ablation(how)
     scorer = prepare(tiny("phi3-long"), RAG, "sentence", ANSWER, ablation=ablation)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=True)
     assert scores.tokens.min() < 60 < scores.tokens.max()
     assert_same(scores, naive(tiny_model("phi3-long"), scorer, masks, [], ablation))
@@ -226,7 +233,7 @@ def test_long_and_short_rows_of_a_longrope_model(tiny: Make, how: str) -> None:
 @pytest.mark.parametrize("how", ["delete", "in-place", "placeholder"])
 @pytest.mark.parametrize("bos", [False, True])
 def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
-    """Without a template nothing is pinned: the row of the empty mask has no prompt left."""
+    """Without a template nothing is pinned: the sequence of the empty mask has no prompt left."""
     ablation = Ablation(how)
     model = tiny_model("llama")
     scorer = prepare(
@@ -236,7 +243,7 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
         ANSWER,
         ablation=ablation,
     )
-    assert (scorer.sequences.owner >= 0).sum() == len(scorer.sequences.ids) - bos
+    assert (scorer.tokenized.owner >= 0).sum() == len(scorer.tokenized.ids) - bos
     for masks in (leave_one_out(3), mixed_masks(3)):
         full = masks[masks.any(1)] if how != "placeholder" and not bos else masks
         spaces = [RopeSpace(layer=1)]
@@ -244,7 +251,7 @@ def test_features_from_the_first_token_to_the_last(how: str, bos: bool) -> None:
         assert_same(scores, naive(model, scorer, full, spaces, ablation))
 
 
-def test_an_empty_prompt_is_read_as_the_beginning_of_a_text() -> None:
+def test_an_empty_prompt_is_scored_as_the_beginning_of_a_text() -> None:
     model, tokenizer = tiny_model("gpt2").model, byte_level(None)
     scorer = prepare(LocalSurrogate(model, tokenizer), PLAIN, "sentence", ANSWER)
     masks = np.array([[True] * 3, [False] * 3])
@@ -270,7 +277,7 @@ SPACES = [
 @pytest.mark.parametrize("name", ["qwen2", "phi", "cohere"])
 def test_every_space_in_one_run(tiny: Make, name: str) -> None:
     scorer = prepare(tiny(name), RAG, "sentence", ANSWER)
-    for masks in (mixed_masks(scorer.sequences.n_features), leave_one_out(scorer.sequences.n_features)):
+    for masks in (mixed_masks(scorer.tokenized.n_features), leave_one_out(scorer.tokenized.n_features)):
         scores = scorer.score(masks, kl=False, spaces=SPACES, batch_tokens=300)
         assert scores.kl is None
         assert list(scores.distances) == SPACES
@@ -283,7 +290,7 @@ def test_every_space_in_one_run(tiny: Make, name: str) -> None:
 def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", output)
     assert (len(scorer.output_spans) == 1) == (output == "L")
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)]
     scores = scorer.score(masks, kl=True, spaces=spaces, batch_tokens=200)
     assert_same(scores, naive(tiny_model("llama"), scorer, masks, spaces))
@@ -296,7 +303,7 @@ def test_answers_of_one_token_and_of_many(tiny: Make, output: str) -> None:
 )
 def test_granularities(tiny: Make, prompt: Prompt, features: Any) -> None:
     scorer = prepare(tiny("llama"), prompt, features, ANSWER)
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     masks = mixed_masks(n)[: 2 * n if n < 12 else 12]
     masks[0] = True
     spaces = [RopeSpace(layer=1)]
@@ -325,9 +332,9 @@ def test_messages_and_llama_2_tokens() -> None:
         assert_same(scores, naive(model, scorer, masks, spaces))
 
 
-def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
+def test_neither_order_nor_company_changes_a_score(tiny: Make) -> None:
     scorer = prepare(tiny("qwen3"), RAG, "sentence", ANSWER)
-    masks = mixed_masks(scorer.sequences.n_features)
+    masks = mixed_masks(scorer.tokenized.n_features)
     spaces = [RopeSpace(layer=1)]
     order = np.concatenate([[0], np.random.default_rng(1).permutation(np.arange(1, len(masks)))])
     here = scorer.score(masks, kl=True, spaces=spaces).select(order)
@@ -337,21 +344,21 @@ def test_neither_order_nor_company_changes_a_reading(tiny: Make) -> None:
     assert (here.tokens == there.tokens).all()
 
 
-def test_a_mask_asked_for_twice_is_read_once(tiny: Make) -> None:
+def test_a_repeated_mask_is_scored_once(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     twice = np.concatenate([masks, masks])
     once, again = (scorer.score(m, kl=True) for m in (masks, twice))
     assert again.tokens_run == once.tokens_run
     np.testing.assert_array_equal(again.logprob[len(masks) :], again.logprob[: len(masks)])
 
 
-# What the readings are.
+# What the scores are.
 
 
 def test_the_full_prompt_is_at_distance_zero(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    n = scorer.sequences.n_features
+    n = scorer.tokenized.n_features
     masks = np.concatenate([np.ones((2, n), bool), np.zeros((1, n), bool)])
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
@@ -368,9 +375,9 @@ def test_tokens_count_prompt_and_output(tiny: Make) -> None:
     scorer = prepare(surrogate, RAG, "document", ANSWER)
     masks = leave_one_out(3)
     scores = scorer.score(masks, kl=False)
-    owner = scorer.sequences.owner
+    owner = scorer.tokenized.owner
     sizes = np.bincount(owner[owner >= 0])
-    total = len(scorer.sequences.ids) + len(scorer.output_spans)
+    total = len(scorer.tokenized.ids) + len(scorer.output_spans)
     assert scores.tokens.tolist() == [total, *(total - sizes).tolist()]
     assert scores.masks is masks
 
@@ -378,7 +385,7 @@ def test_tokens_count_prompt_and_output(tiny: Make) -> None:
 def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
     seen: list[tuple[int, int]] = []
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     scores = scorer.score(masks, kl=False, batch_tokens=100, progress=lambda *now: seen.append(now))
     assert len(seen) > 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -388,7 +395,7 @@ def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
 
 def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
-    masks = leave_one_out(scorer.sequences.n_features)
+    masks = leave_one_out(scorer.tokenized.n_features)
     before = scorer.score(masks, kl=True, spaces=[RopeSpace(layer=1)])
 
     def interrupt(done: int, total: int) -> None:
@@ -444,7 +451,7 @@ def test_placeholders_that_outgrow_the_window(tiny: Make) -> None:
         ANSWER,
         ablation=Ablation("placeholder", "[left out here]"),
     )
-    masks = np.array([[True] * scorer.sequences.n_features, [False] * scorer.sequences.n_features])
+    masks = np.array([[True] * scorer.tokenized.n_features, [False] * scorer.tokenized.n_features])
     with pytest.raises(InputError, match=f"{total:,}"):
         scorer.score(masks, kl=False)
 
@@ -485,7 +492,7 @@ def test_gpt2_is_refused_for_the_rope_kernel_only(tiny: Make) -> None:
 def test_layers(tiny: Make) -> None:
     surrogate = tiny("llama")
     assert surrogate.rotation(-1).layer == surrogate.rotation(2).layer == 2
-    assert [surrogate.rotation(share).layer for share in (0.0, 0.5, 0.99)] == [0, 1, 2]
+    assert [surrogate.rotation(part).layer for part in (0.0, 0.5, 0.99)] == [0, 1, 2]
     for layer in (3, -4, 1.0):
         with pytest.raises(InputError, match="3 layers"):
             surrogate.rotation(layer)
@@ -512,5 +519,5 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
         surrogate.prepare(prompt, parts, ANSWER)
     joined = with_tokens(parts, surrogate.token_spans(prompt), prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
-    owner = surrogate.prepare(prompt, joined, ANSWER).sequences.owner
+    owner = surrogate.prepare(prompt, joined, ANSWER).tokenized.owner
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]

@@ -19,9 +19,9 @@ from ropelime import ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate import Ablation
-from ropelime.surrogate.engine import Budget
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.sequences import Row, Sequences
+from ropelime.surrogate.memory import BatchLimits
+from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
 from ropelime.text import prompt as prompts
 from ropelime.typing import Masks
 from scoring import prepare
@@ -80,27 +80,27 @@ def test_a_longer_prompt_takes_more(tiny: Make) -> None:
         prompt = prompts.from_text("One is. " + "and so on " * words + ". Two is.")
         made = prepare(surrogate, prompt, "sentence", "what", ablation=Ablation())
         with Live() as live:
-            made.score(np.ones((1, made.sequences.n_features), dtype=bool), kl=True)
+            made.score(np.ones((1, made.tokenized.n_features), dtype=bool), kl=True)
         peaks.append(live.peak)
     assert peaks[1] > 2 * peaks[0]
 
 
-def test_rows_are_made_when_they_are_needed(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_are_built_when_they_are_needed(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
-    most, whole = 0, Sequences.row
+    most, whole = 0, TokenizedPrompt.sequence
 
-    class Seen(Row):  # a frozen dataclass compares by value; a set needs identity
+    class Seen(TokenSequence):  # a frozen dataclass compares by value; a set needs identity
         __hash__ = object.__hash__
         __eq__ = object.__eq__
 
-    def row(self: Sequences, index: int, mask: Masks) -> Row:
+    def sequence(self: TokenizedPrompt, index: int, mask: Masks) -> TokenSequence:
         nonlocal most
         made = Seen(**vars(whole(self, index, mask)))
         alive.add(made)
         most = max(most, len(alive))
         return made
 
-    monkeypatch.setattr(Sequences, "row", row)
+    monkeypatch.setattr(TokenizedPrompt, "sequence", sequence)
     scorer(tiny("llama")).score(draw(200), kl=False, batch_tokens=256)
     assert 0 < most < 20
 
@@ -149,7 +149,7 @@ def test_what_a_failed_run_took_is_free_before_the_next(
 ) -> None:
     surrogate, made = tiny("llama"), weakref.WeakSet[Any]()
     alive: list[int] = []
-    shrink = Budget.shrink
+    shrink = BatchLimits.shrink
 
     def compute(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         states = arguments[0] if arguments else keywords["hidden_states"]
@@ -158,11 +158,11 @@ def test_what_a_failed_run_took_is_free_before_the_next(
         if held.shape[1] > 300:
             raise RuntimeError("CUDA out of memory.")
 
-    def count(self: Budget, name: str, error: BaseException) -> str:
+    def count(self: BatchLimits, name: str, error: BaseException) -> str:
         alive.append(len(made))
         return shrink(self, name, error)
 
-    monkeypatch.setattr(Budget, "shrink", count)
+    monkeypatch.setattr(BatchLimits, "shrink", count)
     layer = surrogate.model.model.layers[1]
     handle = layer.register_forward_pre_hook(compute, with_kwargs=True)
     try:
@@ -243,15 +243,15 @@ class Gpus:
 @pytest.mark.parametrize("free", [[1 << 40, 20_000_000], [20_000_000, 1 << 40], [20_000_000]])
 def test_the_fullest_gpu_decides(monkeypatch: pytest.MonkeyPatch, free: list[int]) -> None:
     gpus = Gpus(monkeypatch, free)
-    budget = Budget(gpus.model(), None)
-    assert budget.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
+    limits = BatchLimits(gpus.model(), None)
+    assert limits.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
     gpus.peaks[free.index(20_000_000)] = 1_000 * 7_000  # a chunk of a thousand tokens took this
-    with budget.watch(1_000):
+    with limits.watch(1_000):
         pass
-    assert budget.tokens == 2_000
-    with budget.watch(1_000):  # it has been seen once, which is enough
+    assert limits.tokens == 2_000
+    with limits.watch(1_000):  # it has been seen once, which is enough
         gpus.free[0] = 0
-    assert budget.tokens == 2_000
+    assert limits.tokens == 2_000
 
 
 def test_gpus_decide_wherever_the_embedding_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,12 +260,12 @@ def test_gpus_decide_wherever_the_embedding_lies(monkeypatch: pytest.MonkeyPatch
         execution_device=torch.device("cuda", 0)
     )  # it is used where it does not lie
     for first, hook in ((torch.device("cpu"), None), (torch.device("meta"), moved)):
-        budget = Budget(gpus.model(first=first, hook=hook), None)
-        assert budget.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
-        budget.tokens = 64
+        limits = BatchLimits(gpus.model(first=first, hook=hook), None)
+        assert limits.tokens == int(0.7 * 20_000_000 / (16 * 400 * 2))
+        limits.tokens = 64
         with pytest.raises(ModelError, match="memory of cuda:0, cuda:1 with even 64 tokens"):
-            budget.shrink("it", RuntimeError("CUDA out of memory."))
+            limits.shrink("it", RuntimeError("CUDA out of memory."))
 
 
 def test_no_more_tokens_than_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Budget(Gpus(monkeypatch, [20_000_000]).model(), 77).tokens == 77
+    assert BatchLimits(Gpus(monkeypatch, [20_000_000]).model(), 77).tokens == 77

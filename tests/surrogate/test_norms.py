@@ -39,7 +39,7 @@ def scorer(model: Any) -> LocalScorer:
 
 
 def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    n = reader.sequences.n_features
+    n = reader.tokenized.n_features
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
 

@@ -48,9 +48,9 @@ def test_the_full_mask_is_the_chat_template_token_for_token(smollm2: LocalSurrog
         tokenize=True,
         return_dict=True,
     )["input_ids"]
-    assert smollm2.tokenizer.decode(scorer.sequences.output_ids) == ANSWER
-    row = scorer.sequences.row(0, np.ones(scorer.sequences.n_features, dtype=bool))
-    assert row.ids.tolist() == [*ids, *smollm2.encoder.token_ids(ANSWER)[:-1]]
+    assert smollm2.tokenizer.decode(scorer.tokenized.output_ids) == ANSWER
+    sequence = scorer.tokenized.sequence(0, np.ones(scorer.tokenized.n_features, dtype=bool))
+    assert sequence.ids.tolist() == [*ids, *smollm2.encoder.token_ids(ANSWER)[:-1]]
 
 
 def test_control_strings_of_its_own_stay_text(smollm2: LocalSurrogate) -> None:
@@ -60,20 +60,20 @@ def test_control_strings_of_its_own_stay_text(smollm2: LocalSurrogate) -> None:
     assert not set(ids.tolist()) & set(smollm2.tokenizer.all_special_ids)
 
 
-def test_batched_readings_equal_plain_ones(smollm2: LocalSurrogate) -> None:
+def test_batched_scores_equal_plain_ones(smollm2: LocalSurrogate) -> None:
     scorer = prepare(smollm2, RAG, "document", ANSWER)
     masks = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], dtype=bool)
     scores = scorer.score(masks, kl=True, spaces=[RopeSpace()])
     assert scores.kl is not None
-    owner, output = scorer.sequences.owner, scorer.sequences.output_ids
-    rows = []
+    owner, output = scorer.tokenized.owner, scorer.tokenized.output_ids
+    logps = []
     for mask in masks:
-        kept = scorer.sequences.ids[(owner < 0) | mask[owner]]
+        kept = scorer.tokenized.ids[(owner < 0) | mask[owner]]
         with torch.no_grad():
             logits = smollm2.model(torch.as_tensor(np.concatenate([kept, output]))[None]).logits
-        rows.append(logits[0, len(kept) - 1 : -1].double().log_softmax(-1))
-    logprob = torch.stack([logp[range(len(output)), output.tolist()] for logp in rows])
-    kl = torch.stack([(rows[0].exp() * (rows[0] - logp)).sum(-1) for logp in rows])
+        logps.append(logits[0, len(kept) - 1 : -1].double().log_softmax(-1))
+    logprob = torch.stack([logp[range(len(output)), output.tolist()] for logp in logps])
+    kl = torch.stack([(logps[0].exp() * (logps[0] - logp)).sum(-1) for logp in logps])
     np.testing.assert_allclose(scores.logprob, logprob, atol=1e-4, rtol=0)
     np.testing.assert_allclose(scores.kl, kl, atol=1e-4, rtol=0)
 

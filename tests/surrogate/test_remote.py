@@ -110,13 +110,13 @@ def folder(local: LocalSurrogate, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("ablation", ["delete", "placeholder", "placeholder:<gone>"])
-def test_readings_are_those_of_the_same_model_here(
+def test_scores_are_those_of_the_same_model_here(
     server: Proxy, make: Make, local: LocalSurrogate, ablation: str
 ) -> None:
     masks = np.concatenate([ALL, ALL[3:5]])  # some of them twice
     there = prepare(make(), RAG, "document", ANSWER, ablation=Ablation.of(ablation))
     here = prepare(local, RAG, "document", ANSWER, ablation=Ablation.of(ablation))
-    assert there.sequences.owner.tolist() == here.sequences.owner.tolist(), "the same features"
+    assert there.tokenized.owner.tolist() == here.tokenized.owner.tolist(), "the same features"
     assert there.output_spans == here.output_spans
     assert there.has_question
     ours, theirs = there.score(masks, kl=False), here.score(masks, kl=False)
@@ -135,7 +135,7 @@ def test_readings_are_those_of_the_same_model_here(
 def test_what_is_sent(server: Proxy, make: Make, local: LocalSurrogate) -> None:
     prepare(make(), RAG, "document", ANSWER)
     scorer = prepare(local, RAG, "document", ANSWER)
-    ids = [*scorer.sequences.ids.tolist(), *scorer.sequences.output_ids.tolist()]
+    ids = [*scorer.tokenized.ids.tolist(), *scorer.tokenized.output_ids.tolist()]
     sent = {"model": "m", "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
     assert server.seen == [sent]
 
@@ -162,11 +162,11 @@ def test_an_explanation_is_that_of_the_same_model_here(
 
 
 def test_progress_and_the_answer_of_many_tokens(make: Make) -> None:
-    told: list[tuple[int, int]] = []
-    e = ropelime.explain(**{**EXPLAIN, "progress": lambda *at: told.append(at)}, surrogate=make())
-    assert told[-1][0] == told[-1][1]
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert e.cost.tokens == told[-1][1] + e.surrogate_scores.tokens[0], "the first was read before"
+    seen: list[tuple[int, int]] = []
+    e = ropelime.explain(**{**EXPLAIN, "progress": lambda *at: seen.append(at)}, surrogate=make())
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert e.cost.tokens == seen[-1][1] + e.surrogate_scores.tokens[0], "the first was scored before"
 
 
 def test_budgets_other_answers_and_going_on(
@@ -223,7 +223,7 @@ def test_no_more_requests_at_once_than_allowed(
 
 
 def stuck(server: Proxy) -> threading.Event:
-    """Let the server say nothing more until it is told to."""
+    """Let the server wait until it is released."""
     go = threading.Event()
 
     def wait(handler: Handler) -> None:
@@ -277,7 +277,7 @@ def test_it_works_where_an_event_loop_is_running(make: Make) -> None:
     assert asyncio.run(notebook()).normalized_weights.sum() == pytest.approx(1)
 
 
-# What it cannot do is told before anything is sent.
+# What it cannot do is refused before anything is sent.
 
 NOTHING_ELSE = r"log-probability of the output and nothing else. Use preset='faithful'"
 
@@ -291,9 +291,9 @@ NOTHING_ELSE = r"log-probability of the output and nothing else. Use preset='fai
         ({"target": "sqrt-kl"}, NOTHING_ELSE),
         ({"target": "shift"}, NOTHING_ELSE),
         ({"kernel": "rope-rwmd"}, NOTHING_ELSE),
-        ({"scoring": "cached"}, "no cheap readings. Use readings='exact'"),
+        ({"scoring": "cached"}, "not support cached scoring. Use scoring='exact'"),
         ({"also": "evidence"}, NOTHING_ELSE),
-        ({"ablation": "in-place"}, "removal='in-place' cannot be had"),
+        ({"ablation": "in-place"}, "ablation='in-place' does not work with it"),
     ],
 )
 def test_what_it_cannot_do(server: Proxy, make: Make, options: dict[str, str], message: str) -> None:
@@ -312,7 +312,7 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
     scorer = prepare(make(), RAG, "document", ANSWER)
     with pytest.raises(ModelError, match=NOTHING_ELSE):
         scorer.score(ALL, kl=True)
-    with pytest.raises(ModelError, match="no cheap readings"):
+    with pytest.raises(ModelError, match="does not support cached scoring"):
         scorer.score(ALL, kl=False, cached=True)
     with pytest.raises(InputError, match="first mask"):
         scorer.score(ALL[1:], kl=False)
@@ -320,7 +320,7 @@ def test_the_scorer_itself_refuses_them_too(make: Make) -> None:
 
 def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: LocalSurrogate) -> None:
     scorer = prepare(local, RAG, "document", ANSWER)
-    total = len(scorer.sequences.ids) + len(scorer.sequences.output_ids)
+    total = len(scorer.tokenized.ids) + len(scorer.tokenized.output_ids)
     server.models = [{"id": "other", "max_model_len": 3}, {"id": "m", "max_model_len": total}]
     with pytest.raises(InputError, match=rf"and m can read {total - 1} in all. Shorten the prompt"):
         prepare(make(), RAG, "document", ANSWER)
@@ -427,7 +427,7 @@ def _without(given: list[Any]) -> None:
         ),
     ],
 )
-def test_readings_that_cannot_be_trusted(
+def test_scores_that_cannot_be_trusted(
     server: Proxy, make: Make, local: LocalSurrogate, change: Callable[[list[Any]], Any], message: str
 ) -> None:
     server.otherwise = reads(local, change)
@@ -445,16 +445,30 @@ def test_another_tokenizer_is_told(make: Make) -> None:
         prepare(make(tokenizer=metaspace("chatml")), RAG, "document", ANSWER)
 
 
-def test_a_server_that_does_not_say_what_tokens_are(
+def test_a_server_that_does_not_send_the_text_of_tokens(
     server: Proxy, make: Make, local: LocalSurrogate
 ) -> None:
     server.otherwise = reads(local, lambda given: _all(given, decoded_token=None))
-    prepare(make(), RAG, "document", ANSWER).score(ALL, kl=False)
+    ours = prepare(make(), RAG, "document", ANSWER).score(ALL, kl=False)
+    theirs = prepare(local, RAG, "document", ANSWER).score(ALL, kl=False)
+    np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5, rtol=0)
+    assert ours.tokens.tolist() == theirs.tokens.tolist()
+    assert len(server.seen) == len(ALL)
 
 
-def test_characters_of_several_tokens_are_no_other_tokenizer(make: Make) -> None:
+def test_characters_of_several_tokens_are_no_other_tokenizer(
+    server: Proxy, make: Make, local: LocalSurrogate
+) -> None:
     prompt = prompts.from_context(["Łódź ✓ 日本", "Berlin."], "Wo?")
-    prepare(make(), prompt, "document", "→ 日").score(np.ones((1, 2), dtype=bool), kl=False)
+    masks = np.array([[1, 1], [0, 1], [1, 0]], dtype=bool)
+    ours = prepare(make(), prompt, "document", "→ 日").score(masks, kl=False)
+    sent = server.seen[0]["prompt"]
+    parts = [token for token in sent if "\ufffd" in local.tokenizer.decode([token])]
+    assert len(parts) > 10, "tokens that are parts of a character, in the prompt and in the output"
+    assert local.tokenizer.decode(sent).endswith("→ 日")
+    theirs = prepare(local, prompt, "document", "→ 日").score(masks, kl=False)
+    np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5, rtol=0)
+    assert ours.tokens.tolist() == theirs.tokens.tolist()
 
 
 # Keys.
@@ -465,7 +479,7 @@ def test_the_key_is_its_own_and_stays_here(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-closed-0123456789")
     ropelime.explain(**EXPLAIN, surrogate=make())
-    assert set(server.keys) == {"none"}, "the closed model's key goes to nobody else"
+    assert set(server.keys) == {"none"}, "the answering model's key goes to nobody else"
     server.keys.clear()
     monkeypatch.setenv("ROPELIME_SERVER_KEY", SECRET)
     surrogate = make()

@@ -142,7 +142,7 @@ def test_a_layer_without_rotations() -> None:
     for layer in (0, 2, -1):
         with pytest.raises(ModelError, match=f"Layer {layer % 3} of tiny does not rotate.*hamming"):
             made.rotation(layer)
-    assert [made.rotation(share).layer for share in (0.0, 0.5, 0.9)] == [1, 1, 1]
+    assert [made.rotation(part).layer for part in (0.0, 0.5, 0.9)] == [1, 1, 1]
 
 
 def test_keys_that_change_in_another_way_are_not_taken_for_a_rotation() -> None:
@@ -167,8 +167,9 @@ def distances(
         means = []
         for span in SPANS:
             turned = rope.turn(a[span], b[span], -phase(span[0] + shift) * rotation.frequencies)
-            means.append(rope.span_mean(*(x.flatten(1) for x in turned)))
-        spans += [torch.stack(part) for part in zip(*means, strict=True)]
+            together = np.zeros(len(span), dtype=int)
+            means.append(rope.span_means(turned[0].flatten(1), turned[1].flatten(1), together, 1))
+        spans += [torch.cat(part) for part in zip(*means, strict=True)]
     r_x, theta_x, r_y, theta_y = spans
     return np.asarray(rope.polar_distances(r_x, theta_x, r_y, theta_y))
 

@@ -41,13 +41,13 @@ def scorer(name: str, dtype: torch.dtype) -> LocalScorer:
 
 
 def scoring(reader: LocalScorer, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    n = reader.sequences.n_features
+    n = reader.tokenized.n_features
     masks = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool)])
     return reader.score(masks, kl=False, **options).logprob
 
 
 def linears(reader: LocalScorer) -> list[Any]:
-    model = reader._surrogate.model
+    model = reader.surrogate.model
     return [part for part in model.modules() if type(part) is torch.nn.Linear]
 
 
@@ -109,7 +109,7 @@ def test_a_gated_part_that_is_watched_runs_as_it_does() -> None:
     reader = scorer("llama", torch.bfloat16)
     first = scoring(reader)
     seen: list[int] = []
-    part = reader._surrogate.model.model.layers[0].mlp.up_proj
+    part = reader.surrogate.model.model.layers[0].mlp.up_proj
     handle = part.register_forward_hook(lambda *_: seen.append(1))
     np.testing.assert_allclose(scoring(reader), first, atol=0.1)
     assert seen
@@ -124,7 +124,7 @@ def test_whoever_watched_at_first_is_forgotten_when_they_leave(name: str) -> Non
     """And is told of what is run, not of what is tried."""
     reader, fresh = (scorer("llama", torch.bfloat16) for _ in range(2))
     sizes: list[int] = []
-    part = getattr(reader._surrogate.model.model.layers[0].mlp, name)
+    part = getattr(reader.surrogate.model.model.layers[0].mlp, name)
     handle = part.register_forward_hook(lambda _, states, made: sizes.append(made.shape[1]))
     scoring(reader)
     assert sizes

@@ -18,7 +18,7 @@ from conftest import byte_level
 from ropelime import InputError, ModelError
 from ropelime.cli import main
 from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.embedded import fetch_embedded
 from ropelime.text import prompt as prompts
 from scoring import prepare
 from servers import Proxy, busy, cut, vllm_serve
@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = str(tmp_path_factory.mktemp("vllm") / "log.txt")
     options = ["--served-model-name", "smollm2", "other-name", "--api-key", SECRET]
     options += ["--max-model-len", str(WINDOW), "--max-num-seqs", "8"]
-    with vllm_serve(str(PYTHON), str(models.fetch_embedded()), log, *options) as url:
+    with vllm_serve(str(PYTHON), str(fetch_embedded()), log, *options) as url:
         yield url
 
 
@@ -135,7 +135,7 @@ def test_its_window(served: str) -> None:
         return prompts.from_context(["Hello.", "a" + " a" * words], "Why?")
 
     short = prepare(there, prompt(10), "document", "Yes.")
-    more = WINDOW - 1 - len(short.sequences.ids) - len(short.sequences.output_ids)
+    more = WINDOW - 1 - len(short.tokenized.ids) - len(short.tokenized.output_ids)
     full = prepare(there, prompt(10 + more), "document", "Yes.").score(np.ones((1, 2), bool), kl=False)
     assert full.tokens.tolist() == [WINDOW - 1]
     with pytest.raises(InputError, match=rf"smollm2 can read {WINDOW - 1} in all"):

@@ -416,7 +416,7 @@ MESSAGE = b'{"output": "a", "messages": [{"role": "user", "content": "One. Two."
         (MESSAGE % b"NaN", 422),
         (MESSAGE % b'{"\\ud800": "\\udfff"}', 422),
         (MESSAGE % (b"[" * 200 + b"]" * 200), 422),
-        (b"[" * 100_000, 400),
+        (b"[" * 100_000, 400),  # deeper, and a number longer, than the parser takes
         (b'{"seed": ' + b"9" * 10_000 + b"}", 400),
     ],
     ids=lambda value: repr(value)[:60],
@@ -509,6 +509,7 @@ def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> N
 # --- a job can be stopped, and the model is none the worse for it
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_leaves_the_model_as_it_was(
     slow: tuple[httpx.Client, Service, Slow],
 ) -> None:

@@ -471,6 +471,7 @@ def test_it_fits_a_phone(server: tuple[str, Service], open_page: Open) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
 
 
+@pytest.mark.real_model
 def test_the_embedded_model_once(tmp_path: Path, open_page: Open) -> None:
     with live(settings(tmp_path, models={"smollm2": "smollm2"})) as (client, _):
         page = open_page(str(client.base_url))

@@ -18,6 +18,7 @@ from ropelime.web.schema import ExplainRequest
 from ropelime.web.service import Service
 from web_server import DOCUMENTS, settings, until
 
+pytestmark = pytest.mark.slow
 HEADERS = {"host": "localhost"}
 CHOSEN = [
     checks.not_a_server_error,

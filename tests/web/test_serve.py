@@ -31,6 +31,7 @@ def memory(process: subprocess.Popen[str]) -> float:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1e3
 
 
+@pytest.mark.slow
 def test_it_serves_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert server.url.startswith("http://127.0.0.1:")
@@ -47,6 +48,7 @@ def test_it_serves_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
         assert server.process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_other_machines_need_the_token_that_it_makes(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0") as server:
         assert server.token is not None
@@ -71,6 +73,7 @@ def test_a_token_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert _settings(parser().parse_args(["serve"])).token is None
 
 
+@pytest.mark.slow
 def test_fifty_at_once_and_killed_in_the_middle(tmp_path: Path) -> None:
     """All are answered, in order or with 429; what was reported as done is there after a kill."""
     done: list[str] = []
@@ -125,6 +128,7 @@ def test_fifty_at_once_and_killed_in_the_middle(tmp_path: Path) -> None:
         assert finished(client, PLAIN)["state"] == "done", "and it goes on"
 
 
+@pytest.mark.slow
 def test_killed_while_it_writes(tmp_path: Path) -> None:
     """Killed at many moments, the history opens again and holds all that it said it kept."""
     code = (

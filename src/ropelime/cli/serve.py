@@ -15,7 +15,8 @@ from ropelime.cli.shared import add_running, running
 from ropelime.errors import InputError
 from ropelime.progress import note
 from ropelime.surrogate import is_served
-from ropelime.surrogate import loading as models
+from ropelime.surrogate.catalog import locate
+from ropelime.surrogate.embedded import EMBEDDED
 
 if TYPE_CHECKING:
     from ropelime.web.settings import Settings
@@ -132,10 +133,10 @@ def _settings(options: argparse.Namespace) -> Settings:
         make_token,
     )
 
-    chosen = labelled(options.model or [models.EMBEDDED])
+    chosen = labelled(options.model or [EMBEDDED])
     for name in list(chosen.values())[1:]:
         if not is_served(name):
-            models.locate(name, say=note)  # a name that is wrong is said so now
+            locate(name, say=note)  # a name that is wrong is said so now
     token = options.token or os.environ.get("ROPELIME_TOKEN") or None
     if token is None and not is_loopback(options.host):
         token = make_token()

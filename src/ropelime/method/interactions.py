@@ -22,9 +22,9 @@ class Interaction:
     Attributes:
         first: One of the features.
         second: The other.
-        effect: Drop of the log-probability without both, minus the drops without each, in nats. Negative:
-            they only work together, and without one the other has no effect. Positive: they are
-            redundant, and the answer suffers only without both.
+        effect: Drop of the log-probability without both, minus the drops without each, in nats.
+            Negative: they only work together, and without one the other has no effect. Positive: they
+            are redundant, and the answer suffers only without both.
     """
 
     first: int

@@ -41,8 +41,8 @@ class Regressor(ABC):
         name: What it is called in options and explanations.
         solves_together: Whether one system is solved for all columns of the targets, however many.
         uses_control_variates: Whether :meth:`fit_mixed` is there.
-        estimates_prior: Whether the size of the penalty is estimated, so that there are residuals however
-            few masks were scored.
+        estimates_prior: Whether the size of the penalty is estimated, so that there are residuals
+            however few masks were scored.
     """
 
     name: ClassVar[str]

@@ -69,20 +69,35 @@ def turn(a: Array, b: Array, angle: Array) -> tuple[Array, Array]:
     return a * cos - b * sin, a * sin + b * cos
 
 
-def span_mean(a: Array, b: Array) -> tuple[Array, Array]:
-    """Mean magnitude and circular mean phase over the tokens of one span.
+def span_means(a: Array, b: Array, span: Array, count: int) -> tuple[Array, Array]:
+    """Mean magnitude and circular mean phase over the tokens of each span.
 
     Args:
         a: (tokens, D) first coordinate of each plane.
         b: (tokens, D) second coordinate.
+        span: (tokens,) the span that each token belongs to; every span has at least one.
+        count: How many spans there are.
 
     Returns:
-        ``r`` (D,) and ``theta`` (D,) in (-pi, pi].
+        ``r`` (count, D) and ``theta`` (count, D) in (-pi, pi].
     """
     xp = _namespace(a)
-    r = xp.hypot(a, b)
-    safe = xp.where(r > 0, r, xp.ones_like(r))
-    return r.mean(0), xp.arctan2((b / safe).sum(0), (a / safe).sum(0))
+    size = xp.hypot(a, b)
+    safe = xp.where(size > 0, size, xp.ones_like(size))
+    tokens = _sums(xp.ones_like(a[:, :1]), span, count)
+    phase = xp.arctan2(_sums(b / safe, span, count), _sums(a / safe, span, count))
+    return _sums(size, span, count) / tokens, phase
+
+
+def _sums(values: Array, span: Array, count: int) -> Array:
+    """(count, D) sums of the (tokens, D) values of each span."""
+    xp = _namespace(values)
+    if xp is np:
+        sums = np.zeros((count, values.shape[1]), dtype=values.dtype)
+        np.add.at(sums, span, values)
+        return sums
+    into = xp.as_tensor(span, device=values.device)
+    return values.new_zeros(count, values.shape[1]).index_add(0, into, values)
 
 
 def wrap(angle: Array) -> Array:

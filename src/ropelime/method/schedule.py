@@ -18,8 +18,8 @@ from ropelime.typing import Ints, Masks
 
 _FIRST_ROUND = 4  # masks that show how long one takes, where seconds are limited
 _MARGIN = 0.9  # of the remaining time is planned for: the last masks take as long as they take
-# Leave-one-out needs more masks where the answer depends on the features (nats), but hardly on any single
-# one: all leave-one-out drops together are less than this part of the drop without any feature.
+# Leave-one-out needs more masks where the answer depends on the features (nats), but hardly on any
+# single one: all leave-one-out drops together are less than this part of the drop without any feature.
 _NEEDED, _UNEXPLAINED = 1.0, 0.25
 _MORE = 64
 _BOTH = "Exact scores were added to cached ones; the fit uses both."

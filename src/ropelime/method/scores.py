@@ -45,7 +45,8 @@ class Scores:
         exact: (N,) which masks had a forward pass of their own over the whole masked prompt; all of
             them if not given.
         question: Scores of the question, where they were wanted.
-        alternative: (N, U) log-probability of each token of the answer to compare with, if there is one.
+        alternative: (N, U) log-probability of each token of the answer to compare with, if there is
+            one.
     """
 
     masks: Masks
@@ -109,7 +110,8 @@ class Scores:
     def columns(self, start: int, end: int) -> Scores:
         """The scores of the output tokens ``start`` to ``end``.
 
-        The tokens of an alternative answer correspond to none of these, so they get a proportional part.
+        The tokens of an alternative answer correspond to none of these, so they get a proportional
+        part.
         """
         part = (end - start) / self.logprob.shape[1]
         return replace(

@@ -47,7 +47,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class KL(Target):
-    """KL divergence from the prediction under the full prompt, mean over positions: the paper's target."""
+    """KL divergence from the prediction under the full prompt, mean over tokens: the paper's target."""
 
     name: ClassVar[str] = "kl"
     needs_kl: ClassVar[bool] = True
@@ -233,8 +233,8 @@ def _check_numbers(target: Target, *names: str) -> None:
 def _kl(scores: Scores) -> Floats:
     if scores.kl is None:
         raise ModelError(
-            "This surrogate gives the probabilities of the output only, and KL divergence needs those of "
-            "the whole vocabulary. Use target='nll' or 'logit' with it."
+            "This surrogate gives the probabilities of the output only, and KL divergence needs those "
+            "of the whole vocabulary. Use target='nll' or 'logit' with it."
         )
     return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence just below zero
 

@@ -16,7 +16,8 @@ _SAME = 1e-24  # targets with less than this in squares do not vary: only roundi
 # on many more masks: a weight is off by about half of itself, and by twice the median.
 _OWN_PART, _MEDIANS = 0.5, 2.0
 # A weight from cached scores differs from that of exact ones by about so many times the root mean
-# square of all weights. With cached scores as a control variate, so many standard deviations cover 90 %.
+# square of all weights. With cached scores as a control variate, so many standard deviations cover 90
+# %.
 _PRIOR, _CONTROLLED = 0.5, 2.0
 _TOO_FEW = 4  # exact scores, that of the full prompt among them
 _OWN = 1e-9  # one minus the leverage of a score that determines its own prediction
@@ -83,7 +84,7 @@ def estimate_uncertainty(
 def _spread(
     masks: Masks, targets: Floats, weights: Floats, coef: Floats, doubt: float = 0.0
 ) -> Uncertainty:
-    """From the residuals, with a normal prior of standard deviation ``doubt`` on the weights if given."""
+    """From the residuals; ``doubt`` is the standard deviation of a normal prior, if there is one."""
     from scipy.special import stdtrit
 
     count, n = masks.shape

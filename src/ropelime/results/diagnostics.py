@@ -92,12 +92,12 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if not np.any(fitted.weights):
         found.append(
-            "Every weight is zero: the features cannot be told apart, and all normalised weights are equal."
+            "Every weight is zero: the features cannot be told apart, and their ranking means nothing."
         )
     if rows <= features:
         found.append(
-            f"{rows} scores for {features} features leave the fit underdetermined; the solution of minimum "
-            "norm was taken. Raise the budget for firmer weights."
+            f"{rows} scores for {features} features leave the fit underdetermined; the solution of "
+            "minimum norm was taken. Raise the budget for firmer weights."
         )
     elif fitted.r2 < _POOR_FIT:
         found.append(
@@ -106,7 +106,7 @@ def _warnings(scores: Scores, fitted: Attribution) -> list[str]:
         )
     if fitted.effective_samples < min(_FEW, 0.3 * rows):
         found.append(
-            f"Under the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a few "
-            "masks decide the fit. Try kernel='uniform'."
+            f"With the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a"
+            " few masks decide the fit. Try kernel='uniform'."
         )
     return found

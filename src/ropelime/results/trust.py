@@ -12,7 +12,8 @@ from ropelime.method.attribution import Attribution
 from ropelime.method.scores import Scores
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
-# the logarithm of its normalised weight and how much less likely the answer is without it (docs/reading.md).
+# the logarithm of its normalised weight and how much less likely the answer is without it
+# (docs/reading.md).
 _FIRST, _WEIGHT, _DROP = 2.92, 1.30, 1.15
 # Fitted there too: the rank correlation with held-out scores, against that with left-out ones.
 _BASE, _LOG_WEIGHT, _CV = 0.55, 0.12, 0.40
@@ -78,12 +79,12 @@ def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:
         fitted: Their fit.
 
     Returns:
-        ``share``: logarithm of the largest normalised weight. ``drop``: how much less likely the answer is without
-        that feature, from -1 to 1; how much more, where the feature speaks against it. ``cv_correlation``:
-        rank correlation with leave-one-out predictions; 0 where undefined. ``surprise``: mean
-        log-probability of the answer's tokens. ``width``: mean width of the intervals against the
-        largest weight. ``agreement``: rank correlation of exact and cached scores of the same masks; 0
-        where there are none.
+        ``share``: logarithm of the largest normalised weight. ``drop``: how much less likely the answer
+        is without that feature, from -1 to 1; how much more, where the feature speaks against it.
+        ``cv_correlation``: rank correlation with leave-one-out predictions; 0 where undefined.
+        ``surprise``: mean log-probability of the answer's tokens. ``width``: mean width of the
+        intervals against the largest weight. ``agreement``: rank correlation of exact and cached scores
+        of the same masks; 0 where there are none.
     """
     top = int(np.argmax(fitted.normalized_weights))
     without = ~scores.masks[:, top]

@@ -1,21 +1,8 @@
-"""Surrogates: open models that read a fixed answer under masked prompts.
+"""Surrogates: open models that score a fixed answer under masked prompts.
 
 Importing this package does not import torch; loading a model does.
 """
 
-from __future__ import annotations
-
-import gc
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
-
-from ropelime.errors import InputError, first_line
-from ropelime.surrogate import loading as models
-from ropelime.surrogate import threads
 from ropelime.surrogate.base import (
     Ablation,
     FunctionSurrogate,
@@ -24,6 +11,7 @@ from ropelime.surrogate.base import (
     Surrogate,
     check_only_output,
 )
+from ropelime.surrogate.loading import load_surrogate, resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 __all__ = [
@@ -39,137 +27,3 @@ __all__ = [
     "resolve_surrogate",
     "resolve_surrogates",
 ]
-
-_DTYPES = ("float32", "bfloat16", "float16")
-
-
-def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
-    """A surrogate by name, path or address, as a function of masks, or as an object."""
-    if isinstance(spec, (str, os.PathLike)):
-        return load_surrogate(os.fspath(spec), say=say)
-    if isinstance(spec, Surrogate):
-        return spec
-    if callable(spec):
-        return FunctionSurrogate(spec)
-    raise InputError(
-        "surrogate must be a name, a path, an address, a function of masks or an instance of a "
-        f"subclass of ropelime.surrogate.Surrogate, not {type(spec).__name__}. See `ropelime models` "
-        "for names."
-    )
-
-
-def resolve_surrogates(spec: object, *, say: Callable[[str], None] | None = None) -> list[Surrogate]:
-    """One surrogate, or each of a list of them."""
-    named = spec if isinstance(spec, (list, tuple)) else [spec]
-    if not named:
-        raise InputError("surrogate=[] names no model; pass at least one.")
-    return [resolve_surrogate(one, say=say) for one in named]
-
-
-def load_surrogate(
-    name: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    compiled: bool = False,
-    say: Callable[[str], None] | None = None,
-) -> Surrogate:
-    """Load a model once; the next call with the same arguments gives back the same one.
-
-    Args:
-        name: ``"smollm2"`` (embedded), another short name, a directory, a ``.gguf`` file or a hub id;
-            or ``"http://HOST:8000/v1#MODEL"`` for a :class:`ServerSurrogate`, which is made anew.
-        device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given. ``"auto"``
-            spreads a model that needs it over several GPUs, and over the CPU where they are full.
-        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
-            A quantised checkpoint keeps its own.
-        compiled: Whether torch compiles the layers, for runs that last: the first readings then
-            take a minute, and seconds in later processes. Needs a compiler.
-        say: Called with a line for each step that takes a while.
-    """
-    if dtype is not None and dtype not in _DTYPES:
-        raise InputError(f"Unknown dtype {dtype!r}. Known: {', '.join(_DTYPES)}.")
-    if is_served(name):
-        if device is not None or dtype is not None or compiled:
-            raise InputError(
-                "A surrogate behind a server runs where and how the server runs it: leave out device, "
-                "dtype and compiled (--device, --dtype, --compile)."
-            )
-        return ServerSurrogate.of(name, say=say)
-    folder, gguf = models.locate(name, say=say)
-    if not Path(folder).is_dir():
-        models.fetch_from_hub(folder)
-    with models.LOADING:
-        return _loaded(name, folder, gguf, device, dtype, compiled)
-
-
-@lru_cache(maxsize=2)
-def _loaded(
-    name: str,
-    folder: str,
-    gguf: str | None,
-    device: str | None,
-    dtype: str | None,
-    compiled: bool,
-) -> Surrogate:
-    threads.before_torch()
-    with _garbage_left():
-        import torch
-
-        from ropelime.surrogate.local import LocalSurrogate
-
-        torch.set_num_threads(threads.limit(torch.get_num_threads()))
-        device = device or best_device()
-        if device != "auto":
-            check_device(device)
-        dtype = dtype or best_dtype(best_device() if device == "auto" else device)
-        model, tokenizer = models.load_files(folder, gguf, dtype=dtype, device=device)
-        return LocalSurrogate(model, tokenizer, name=name, compiled=compiled)
-
-
-@contextmanager
-def _garbage_left() -> Iterator[None]:
-    """Look for no garbage: imports make objects by the million that all stay, a fifth of their time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def best_device() -> str:
-    """The fastest device that is there."""
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, NotImplementedError, RuntimeError) as error:
-        raise InputError(
-            f"Device {device!r} cannot be used on this machine: {first_line(error)}. Known: cpu, cuda, "
-            "mps, auto; leave it out for the best that is there."
-        ) from None
-
-
-def best_dtype(device: str) -> str:
-    """bfloat16 where the chip multiplies it faster than float32, else float32."""
-    import torch
-
-    if device.startswith("cuda"):
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    probes: list[Any] = [
-        getattr(torch.cpu, name, None)
-        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    ]
-    fast = device == "cpu" and any(probe is not None and probe() for probe in probes)
-    return "bfloat16" if fast else "float32"

@@ -37,7 +37,7 @@ class Ablation:
     def __post_init__(self) -> None:
         if self.how not in ("delete", "in-place", "placeholder"):
             raise InputError(
-                f"Unknown removal {self.how!r}. Known: delete, in-place, placeholder[:TEXT]."
+                f"Unknown ablation {self.how!r}. Known: delete, in-place, placeholder[:TEXT]."
             )
 
     def __str__(self) -> str:
@@ -45,11 +45,11 @@ class Ablation:
 
     @classmethod
     def of(cls, spec: object) -> Ablation:
-        """Read ``"delete"``, ``"in-place"``, ``"placeholder"`` or ``"placeholder:TEXT"``."""
+        """Parse ``"delete"``, ``"in-place"``, ``"placeholder"`` or ``"placeholder:TEXT"``."""
         if isinstance(spec, cls):
             return spec
         if not isinstance(spec, str):
-            raise InputError(f"removal must be a name, not {spec!r}.")
+            raise InputError(f"ablation must be a name, not {spec!r}.")
         how, colon, text = spec.partition(":")
         return cls(how, text) if colon else cls(how)
 
@@ -175,12 +175,9 @@ class Surrogate(ABC):
 
 
 def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = False) -> None:
-    """Refuse what a surrogate cannot read that gives the log-probability of the output and no more.
-
-    Such a surrogate says so by ``only_output = True``, and is then refused before it is prepared.
-    """
+    """Refuse what a surrogate with ``only_output = True`` cannot compute."""
     if cached:
-        raise ModelError("This surrogate has no cheap readings. Use readings='exact' with it.")
+        raise ModelError("This surrogate does not support cached scoring. Use scoring='exact' with it.")
     if kl or spaces or question:
         raise ModelError(
             "This surrogate gives the log-probability of the output and nothing else. Use "
@@ -189,13 +186,19 @@ def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = 
         )
 
 
+def check_first_unmasked(masks: Masks) -> None:
+    """Refuse masks whose first one removes something."""
+    if not masks[0].all():
+        raise InputError("The first mask must be the unmasked prompt.")
+
+
 @dataclass(frozen=True)
 class FunctionSurrogate(Surrogate):
     """Any function from masks to log-probabilities as a surrogate.
 
     Attributes:
         function: Takes (N, n) masks, gives (N,) or (N, T) log-probabilities in nats.
-        name: What to call it in the explanation.
+        name: Its name in explanations.
     """
 
     only_output = True

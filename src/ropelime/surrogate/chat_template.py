@@ -228,7 +228,7 @@ def _without_template(prompt: Prompt, contents: list[str]) -> Rendered:
 
 
 def _turns(prompt: Prompt) -> list[list[Turn]]:
-    """Ways to give the messages to a template, the plainest first; each holds all that they say.
+    """Ways to give the messages to a template, the plainest first; each holds all of their text.
 
     Templates differ in the roles that they know: Gemma's refuses "system", Mistral's "tool" without its
     call, Phi's leaves out what it does not know, Llama's rewrites results of tools, and several want
@@ -236,21 +236,21 @@ def _turns(prompt: Prompt) -> list[list[Turn]]:
     but the assistant in the user's, with neighbours in one turn.
     """
     plain = [Turn(message.role, ((i, ""),)) for i, message in enumerate(prompt.messages)]
-    told = [_told(turn) for turn in plain]
-    taking: list[Turn] = []
-    for turn, message in zip(told, prompt.messages, strict=True):
+    known = [_with_known_role(turn) for turn in plain]
+    merged: list[Turn] = []
+    for turn, message in zip(known, prompt.messages, strict=True):
         role = "assistant" if turn.role == "assistant" else "user"
         if not prompt.content(message).strip():
             continue  # blank: it would be an empty turn, or leave empty lines in one
-        if taking and taking[-1].role == role:
-            taking[-1] = Turn(role, taking[-1].holds + turn.holds)
+        if merged and merged[-1].role == role:
+            merged[-1] = Turn(role, merged[-1].holds + turn.holds)
         else:
-            taking.append(Turn(role, turn.holds))
-    return [plain, *([told] if told != plain else []), *([taking] if taking != told else [])]
+            merged.append(Turn(role, turn.holds))
+    return [plain, *([known] if known != plain else []), *([merged] if merged != known else [])]
 
 
-def _told(turn: Turn) -> Turn:
-    """The turn with a role that every template should know, if it was one of the API's newer ones."""
+def _with_known_role(turn: Turn) -> Turn:
+    """The turn with a role that every template should know, in place of the API's newer ones."""
     if turn.role in ("tool", "function"):
         return Turn("user", tuple((i, _RESULT) for i, _ in turn.holds))
     return Turn("system", turn.holds) if turn.role == "developer" else turn

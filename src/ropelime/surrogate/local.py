@@ -1,4 +1,4 @@
-"""A transformers model as a surrogate: masks read exactly or cheaply."""
+"""A transformers model as a surrogate: masks scored exactly, or with the KV cache of the prompt."""
 
 from __future__ import annotations
 
@@ -14,20 +14,32 @@ import torch
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.surrogate import loading as models
-from ropelime.surrogate import rotary
-from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
+from ropelime.surrogate.architecture import input_device
+from ropelime.surrogate.base import (
+    Ablation,
+    Progress,
+    Scorer,
+    ScoreRequest,
+    Surrogate,
+    check_first_unmasked,
+)
 from ropelime.surrogate.chat_template import Encoder
-from ropelime.surrogate.engine import Engine, input_device
-from ropelime.surrogate.logprobs import Readings, Taker, distinct
+from ropelime.surrogate.checkpoints import method_of
+from ropelime.surrogate.engine import Capture, Engine
+from ropelime.surrogate.logprobs import (
+    ResultRouter,
+    ScoreCollector,
+    distinct,
+)
 from ropelime.surrogate.packing import Packer
-from ropelime.surrogate.sequences import Rows, Several
-from ropelime.surrogate.tokens import Layout, Window
+from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
+from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
+from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Ints, Masks
 
-# One run of a model at a time: it may serve several threads, and several surrogates.
+# A model runs once at a time: it may serve several threads, and several surrogates.
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 _LOCKING = threading.Lock()
 
@@ -41,10 +53,10 @@ class LocalSurrogate(Surrogate):
         """Take a loaded model and its fast tokenizer.
 
         Args:
-            model: A causal language model, on the device and in the dtype that it shall run in.
+            model: A causal language model, on the device and in the dtype that it runs in.
             tokenizer: Its tokenizer.
-            name: What to call it in explanations.
-            compiled: Whether torch compiles its layers, for runs that last: the first readings then
+            name: Its name in explanations.
+            compiled: Whether torch compiles its layers, for long runs: the first forward passes then
                 take a minute, and seconds in later processes. Needs a compiler.
         """
         self.model = model.eval()
@@ -54,11 +66,11 @@ class LocalSurrogate(Surrogate):
         self.engine = Engine(model, self.name, compiled=compiled)
         with _LOCKING:
             self.lock = _LOCKS.setdefault(model, threading.Lock())
-        self._rotations: dict[int, rotary.Rotation | None] = {}
+        self._rotations: dict[int, Rotation | None] = {}
 
     @property
     def device(self) -> torch.device:
-        """Where the model's inputs go."""
+        """The device of the model's inputs."""
         return input_device(self.model)
 
     @property
@@ -68,12 +80,12 @@ class LocalSurrogate(Surrogate):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model knows."""
+        """The size of the model's vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)
 
     @property
     def window(self) -> int | None:
-        """The most tokens the model can read, if it says."""
+        """The most tokens that the model takes, if its config says."""
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return int(limit) if limit else None
 
@@ -92,7 +104,7 @@ class LocalSurrogate(Surrogate):
         if self.engine.compiled:
             facts["compiled"] = True
         if quantised := getattr(self.model.config, "quantization_config", None):
-            facts["quantization"] = models.method_of(quantised)
+            facts["quantization"] = method_of(quantised)
         return facts
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
@@ -107,10 +119,10 @@ class LocalSurrogate(Surrogate):
         *,
         ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
     ) -> LocalScorer:
-        """Tokenise the prompt once and assign every token to its feature."""
-        window = Window(self.name, self.window)
-        layout = Layout.of(self.encoder, prompt, features, output, ablation=ablation, window=window)
-        return LocalScorer(self, layout)
+        """Tokenise the prompt and the output, and assign every token to its feature."""
+        window = ContextWindow(self.name, self.window)
+        tokenized = tokenize(self.encoder, prompt, features, output, ablation=ablation, window=window)
+        return LocalScorer(self, tokenized)
 
     def score_all(
         self,
@@ -124,66 +136,91 @@ class LocalSurrogate(Surrogate):
         Args:
             requests: What to score, by scorers that this surrogate prepared.
             progress: Called with the tokens done and the tokens in all.
-            batch_tokens: Tokens of a batch; chosen by the device where it is not given.
+            batch_tokens: The most tokens of a forward pass; chosen by the device if not given.
         """
+        if not requests:
+            return []
         start = time.perf_counter()
-        scoring = [Readings(self, request) for request in requests]
-        rows = Several([r.rows for r in scoring], [r.shares_previous for r in requests])
-        taker = Taker(scoring, rows.numbers)
+        collectors = [self._collector(request) for request in requests]
+        sequences = JoinedSequences(
+            [collector.sequences for collector in collectors], [r.shares_previous for r in requests]
+        )
+        router = ResultRouter(collectors, sequences.first_masks)
+        capture = Capture(
+            keys=set().union(*(collector.layers("key") for collector in collectors)),
+            hidden=set().union(*(collector.layers("hidden") for collector in collectors)),
+        )
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
-                rows,
-                taker.take,
-                keys=set().union(*(r.layers("key") for r in scoring)),
-                hidden=set().union(*(r.layers("hidden") for r in scoring)),
-                tokens=batch_tokens,
-                progress=progress,
+                sequences, router.add, capture=capture, tokens=batch_tokens, progress=progress
             )
-        scored = rows.alone(run)
-        seconds = (time.perf_counter() - start) * scored / scored.sum()
+        tokens_run = sequences.tokens_alone(run)
+        seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()
         return [
-            r.scores(int(tokens), float(took), note)
-            for r, tokens, took in zip(scoring, scored, seconds, strict=True)
+            collector.scores(self.name, self.model.dtype, int(tokens), float(took), note)
+            for collector, tokens, took in zip(collectors, tokens_run, seconds, strict=True)
         ]
 
-    def rotation(self, layer: int | float) -> rotary.Rotation:
-        """The planes of a layer, given by number or as a share of the depth."""
+    def _collector(self, request: ScoreRequest) -> ScoreCollector:
+        """Check a request, and make ready to collect its scores."""
+        check_first_unmasked(request.masks)
+        scorer = request.scorer
+        if not isinstance(scorer, LocalScorer) or scorer.surrogate is not self:
+            raise InputError(
+                f"{self.name} scores only what it has prepared; this request has a scorer of another "
+                "surrogate. Call score_all() of the surrogate whose prepare() made it."
+            )
+        masks, inverse = distinct(request.masks)
+        sequences = scorer.sequences(masks, cached=request.cached, question=request.question)
+        distances = [
+            RotaryDistances(space, self.rotation(space.layer), scorer.tokenized, masks.shape)
+            for space in request.spaces
+        ]
+        return ScoreCollector(request, scorer.tokenized, (masks, inverse), sequences, distances)
+
+    def rotation(self, layer: int | float) -> Rotation:
+        """The planes of a layer, given by number or as a fraction of the depth."""
         index = int(layer * self.layers) if isinstance(layer, float) else int(layer)
         if not -self.layers <= index < self.layers:
             raise InputError(f"{self.name} has {self.layers} layers; there is no layer {layer}.")
         index %= self.layers
-        if not rotary.candidates(self.model):
-            raise rotary.refuse(self.name)
+        if not candidates(self.model):
+            raise refuse(self.name)
         found = self._measured(index)
         if found is None and isinstance(layer, float):
-            # Some models leave every few layers unrotated: a share of the depth means the next one.
+            # Some models leave every few layers unrotated: a fraction means the nearest rotated layer.
             near = sorted(range(self.layers), key=lambda other: abs(other - index))
             found = next((r for r in map(self._measured, near) if r is not None), None)
         if found is None:
-            raise rotary.refuse(self.name, index)
+            raise refuse(self.name, index)
         return found
 
-    def _measured(self, layer: int) -> rotary.Rotation | None:
+    def _measured(self, layer: int) -> Rotation | None:
         if layer not in self._rotations:
             ids = torch.arange(8, 24, device=self.device)[None] % self.vocabulary
             places = torch.arange(ids.shape[1], device=self.device)[None]
             with self.lock, torch.inference_mode():
                 keys = [self.engine.keys(ids, places + shift, layer) for shift in (0, 1)]
-            self._rotations[layer] = rotary.measure(keys[0], keys[1], self.model, layer)
+            self._rotations[layer] = measure(keys[0], keys[1], self.model, layer)
         return self._rotations[layer]
 
 
 class LocalScorer(Scorer):
-    """One prompt and one output, ready to be read under any masks."""
+    """One prompt and one output, ready to be scored under any masks.
 
-    def __init__(self, surrogate: LocalSurrogate, layout: Layout) -> None:
+    Attributes:
+        surrogate: The model that scores it.
+        tokenized: The tokens of both.
+    """
+
+    def __init__(self, surrogate: LocalSurrogate, tokenized: TokenizedPrompt) -> None:
         """Made by :meth:`LocalSurrogate.prepare`."""
-        self.has_question = layout.has_question
-        self.sequences = layout.sequences
-        self.output_spans = layout.output_spans
-        self._surrogate = surrogate
-        length = len(self.sequences.ids) + len(self.sequences.output_ids)
+        self.tokenized = tokenized
+        self.output_spans = tokenized.output_spans
+        self.has_question = tokenized.has_question
+        length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
+        self.surrogate = surrogate
 
     def score(
         self,
@@ -196,51 +233,35 @@ class LocalScorer(Scorer):
         progress: Progress | None = None,
         batch_tokens: int | None = None,
     ) -> Scores:
-        """Read the output under each mask.
-
-        Args:
-            masks: (N, n) masks, the first of them all ones.
-            kl: Whether divergences are wanted.
-            spaces: The rotary spaces that distances are wanted in.
-            cached: Run the prompt once, and for each mask only what follows the last feature, with the
-                removed features hidden from it. Kept features have then seen the removed ones.
-            question: Read what stands between the last feature and the output too.
-            progress: Called with the tokens done and the tokens in all.
-            batch_tokens: Tokens of a batch; chosen by the device where it is not given.
-        """
+        """As :meth:`Scorer.score`; ``batch_tokens`` are those of a forward pass, if not the default."""
         request = ScoreRequest(self, masks, kl, tuple(spaces), cached, question)
-        return self._surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
+        return self.surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
-        """(N,) tokens that reading each mask would take."""
+        """(N,) tokens that scoring each mask takes by itself."""
         kept, inverse = distinct(masks)
-        return np.asarray(Rows(self.sequences, kept, cached=cached).costs()[0][inverse])
+        return np.asarray(MaskedSequences(self.tokenized, kept, cached=cached).costs()[0][inverse])
 
     def count(self, masks: Masks, *, cached: bool = False) -> int:
-        """Tokens that reading these masks would run, the first of them all ones, shared work once."""
+        """Tokens that scoring these masks runs, the first of them all ones, shared prefixes once."""
         return self._packer(masks, cached=cached).tokens
 
     def pairs(self, masks: Masks, *, cached: bool = False) -> int:
-        """Pairs of a token and a key that it looks at, in all that reading these masks would run."""
+        """Pairs of a query and a key that it attends to, in all that scoring these masks runs."""
         return self._packer(masks, cached=cached).pairs
 
     def _packer(self, masks: Masks, *, cached: bool) -> Packer:
-        kept, _ = distinct(masks)
-        return Packer(Rows(self.sequences, kept, cached=cached))
+        return Packer(MaskedSequences(self.tokenized, distinct(masks)[0], cached=cached))
 
-    def rows(self, masks: Masks, *, cached: bool, question: bool) -> Rows:
-        """The rows of distinct masks, which the model can read."""
-        rows = Rows(
-            self.sequences, masks, cached=cached, question=self.sequences.question if question else 0
-        )
-        self._check(rows, cached=cached)
-        return rows
-
-    def _check(self, rows: Rows, *, cached: bool) -> None:
-        surrogate = self._surrogate
-        Window(surrogate.name, surrogate.window).check_grown(rows.reach + 1)
+    def sequences(self, masks: Masks, *, cached: bool, question: bool) -> MaskedSequences:
+        """The sequences of distinct masks; refuses those that the model cannot score."""
+        n_question = self.tokenized.n_question if question else 0
+        sequences = MaskedSequences(self.tokenized, masks, cached=cached, n_question=n_question)
+        name = self.surrogate.name
+        ContextWindow(name, self.surrogate.window).check_placeholders(sequences.max_end + 1)
         if cached and not self.supports_cached:
             raise ModelError(
-                f"{surrogate.name} does not look back at all of a prompt this long in the same way, so "
-                "it has no cheap readings of it. Use readings='exact'."
+                f"{name} does not attend to all of a prompt this long in the same way, "
+                "so the prompt cannot be scored with its KV cache. Use scoring='exact'."
             )
+        return sequences

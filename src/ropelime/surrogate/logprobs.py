@@ -1,184 +1,209 @@
-"""What the rows of a run show, written down for the prompts that they belong to."""
+"""Logits become scores: log-probabilities, divergences and distances of each request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import ModelError
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.surrogate.base import ScoreRequest
-from ropelime.surrogate.engine import Piece
-from ropelime.surrogate.sequences import Row
-from ropelime.surrogate.spaces import Space, hidden_planes
+from ropelime.surrogate.engine import ForwardResult
+from ropelime.surrogate.rotary import RotaryDistances, hidden_planes
+from ropelime.surrogate.sequences import MaskedSequences
+from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
 from ropelime.typing import Floats, Ints, Masks
-
-if TYPE_CHECKING:
-    from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 
 _LOGITS_IN_FLOAT = 1 << 25  # bounds output positions x vocabulary in float32
 _LOGITS_ON_CPU = 1 << 19  # as many as its caches hold
 
 
-class Taker:
-    """Hands the pieces of a run to the readings that they belong to."""
+class ScoreCollector:
+    """Collects the scores of one request from the results of forward passes.
 
-    def __init__(self, scoring: Sequence[Readings], numbers: Ints) -> None:
-        """Take the readings of each job, and the number of its first mask."""
-        self._readings, self._numbers = scoring, numbers
-        self._over = 0  # jobs that nothing more will come of
+    Attributes:
+        sequences: The sequences of its distinct masks.
+        distances: Distances in each rotary space that was requested.
+    """
 
-    def take(self, piece: Piece) -> None:
-        """Cut a piece into those of the jobs."""
-        if len(self._readings) == 1:
-            self._readings[0].take(piece)
-            return
-        owner = np.searchsorted(self._numbers, piece.scoring[:, 0], "right") - 1
-        rows = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.whole]
-        tokens = np.repeat(rows, [row.length for row in piece.whole]) if rows else np.zeros(0, int)
-        looked = [int(np.searchsorted(self._numbers, row.index, "right")) - 1 for row in piece.looking]
-        jobs = sorted({*owner.tolist(), *rows, *looked})
-        for job in range(self._over, jobs[0] if jobs else 0):
-            self._readings[job].forget()
-            self._over = job + 1
-        for job in jobs:
-            base = int(self._numbers[job])
-            mine = np.flatnonzero(owner == job)
-            kept = torch.as_tensor(np.flatnonzero(tokens == job))
-            self._readings[job].take(
-                Piece(
-                    piece.scoring[mine] - np.array([base, 0]),
-                    piece.logits[torch.as_tensor(mine, device=piece.logits.device)],
-                    _own(piece.whole, rows, job, base),
-                    _own(piece.looking, looked, job, base),
-                    {n: pool[kept.to(pool.device)] for n, pool in piece.keys.items()},
-                    {n: pool[kept.to(pool.device)] for n, pool in piece.hidden.items()},
-                )
-            )
+    def __init__(
+        self,
+        request: ScoreRequest,
+        tokenized: TokenizedPrompt,
+        masks: tuple[Masks, Ints],
+        sequences: MaskedSequences,
+        distances: Sequence[RotaryDistances],
+    ) -> None:
+        """Start with no scores.
 
+        Args:
+            request: The request.
+            tokenized: Its prompt and output.
+            masks: What :func:`distinct` gives for its masks.
+            sequences: The sequences of the distinct masks.
+            distances: One for each rotary space of the request.
+        """
+        self._request = request
+        self._masks, self._inverse = masks
+        self.sequences, self.distances = sequences, distances
+        self._n_question = tokenized.n_question if request.question else 0
+        question = tokenized.ids[len(tokenized.ids) - self._n_question :]
+        scored = np.concatenate([question, tokenized.output_ids])
+        self._scored_ids = torch.as_tensor(scored)  # (Q + T,) the tokens that are scored
+        self._wants_kl = request.kl or request.question
+        shape = len(self._masks), len(scored)
+        self._logprob: Floats = np.full(shape, np.nan)
+        self._kl: Floats = np.full(shape, np.nan if self._wants_kl else 0.0)
+        self._kl[0] = 0.0
+        self._unmasked: torch.Tensor | None = None  # (Q + T, V) log-probabilities, nothing removed
 
-def _own(rows: list[Row], jobs: list[int], job: int, base: int) -> list[Row]:
-    """The rows of one job, with its own numbers."""
-    return [replace(r, index=r.index - base) for r, of in zip(rows, jobs, strict=True) if of == job]
+    def layers(self, space: str) -> set[int]:
+        """The layers that distances in ``"key"`` or ``"hidden"`` space are computed from."""
+        return {d.rotation.layer for d in self.distances if d.settings.space == space}
 
+    def add(self, result: ForwardResult) -> None:
+        """Take the scores out of the result of a forward pass."""
+        self._add_logits(result.scored, result.logits)
+        for distances in self.distances:
+            if result.whole:
+                distances.add(result.whole, *_planes(result, distances))
+            for sequence in result.cached:
+                distances.add_cached(sequence, self._masks[sequence.index])
 
-class Readings:
-    """What the rows of one job showed, filled up piece by piece."""
+    def release(self) -> None:
+        """Free what only further results would be compared with."""
+        self._unmasked = None
 
-    def __init__(self, surrogate: LocalSurrogate, job: ScoreRequest) -> None:
-        """Make the rows; nothing is read yet."""
-        if not job.masks[0].all():
-            raise InputError("The first mask must be the unmasked prompt.")
-        scorer = cast("LocalScorer", job.scorer)
-        sequences = scorer.sequences
-        self._job = job
-        self._masks, self._inverse = distinct(job.masks)
-        self.rows = scorer.rows(self._masks, cached=job.cached, question=job.question)
-        self._questions = questions = sequences.question if job.question else 0
-        self._want_kl = kl = job.kl or job.question
-        read = np.concatenate([sequences.ids[len(sequences.ids) - questions :], sequences.output_ids])
-        self.logprob: Floats = np.full((len(self._masks), len(read)), np.nan)
-        self.kl: Floats = np.full((len(self._masks), len(read)), np.nan if kl else 0.0)
-        self.kl[0] = 0.0
-        self.spaces = [
-            Space(settings, surrogate.rotation(settings.layer), sequences, self._masks.shape)
-            for settings in job.spaces
-        ]
-        self._surrogate = surrogate
-        self._read = torch.as_tensor(read)  # the tokens of the question and of the output
-        self._logp0: torch.Tensor | None = None  # (Q + T, V) log-probabilities, the prompt unmasked
+    def scores(
+        self, name: str, dtype: torch.dtype, tokens_run: int, seconds: float, note: str
+    ) -> Scores:
+        """The scores of all masks of the request, once all results are added.
 
-    def scores(self, scored: int, seconds: float, note: str) -> Scores:
-        """All that was read."""
-        self._check()
-        tokens, exact = self.rows.costs()
-        job, inverse = self._job, self._inverse
-        before, said = slice(self._questions), slice(self._questions, None)
+        Args:
+            name: The name of the model, for errors.
+            dtype: Its dtype.
+            tokens_run: Tokens that were run for this request.
+            seconds: Time that this took.
+            note: What the user should know about the run.
+        """
+        self._check_finite(name, dtype)
+        tokens, exact = self.sequences.costs()
+        request, inverse = self._request, self._inverse
+        question, output = slice(self._n_question), slice(self._n_question, None)
         return Scores(
-            job.masks,
-            self.logprob[inverse, said],
-            self.kl[inverse, said] if job.kl else None,
-            {space.settings: space.distance[inverse] for space in self.spaces},
+            request.masks,
+            self._logprob[inverse, output],
+            self._kl[inverse, output] if request.kl else None,
+            {d.settings: d.distance[inverse] for d in self.distances},
             tokens[inverse],
-            scored,
+            tokens_run,
             seconds,
             note,
             exact[inverse],
-            QuestionScores(self.logprob[inverse, before], self.kl[inverse, before])
-            if self._questions
+            QuestionScores(self._logprob[inverse, question], self._kl[inverse, question])
+            if self._n_question
             else None,
         )
 
-    def layers(self, space: str) -> set[int]:
-        """The layers that distances in such a space are read from."""
-        return {s.rotation.layer for s in self.spaces if s.settings.space == space}
-
-    def take(self, piece: Piece) -> None:
-        """Write down what a piece shows."""
-        self._probabilities(piece.scoring, piece.logits)
-        for space in self.spaces:
-            if piece.whole:
-                space.measure(piece.whole, *self._planes(piece, space))
-            for row in piece.looking:
-                space.look_back(row, self._masks[row.index])
-
-    def forget(self) -> None:
-        """Let go of what only further rows would be compared with."""
-        self._logp0 = None
-
-    def _planes(self, piece: Piece, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
-        layer = space.rotation.layer
-        if space.settings.space == "key":
-            return space.rotation.key_planes(piece.keys[layer])
-        positions = np.concatenate([row.positions for row in piece.whole])
-        return hidden_planes(piece.hidden[layer], space.rotation, positions)
-
-    def _probabilities(self, scoring: Ints, logits: torch.Tensor) -> None:
-        """Log-probabilities of the output, and divergences from the unmasked prompt."""
+    def _add_logits(self, scored: Ints, logits: torch.Tensor) -> None:
+        """Log-probabilities of the scored tokens, and divergences from the unmasked predictions."""
         # The unmasked prompt by itself and first, and never much of the vocabulary in float32 at once.
-        full = int((scoring[:, 0] == 0).sum())
+        unmasked = int((scored[:, 0] == 0).sum())
         most = _LOGITS_ON_CPU if logits.device.type == "cpu" else _LOGITS_IN_FLOAT
         step = max(1, most // logits.shape[-1])
-        starts = [*range(0, full, step), *range(full, len(scoring), step)]
-        for start, stop in pairwise([*starts, len(scoring)]):
-            which, token = scoring[start:stop].T
+        starts = [*range(0, unmasked, step), *range(unmasked, len(scored), step)]
+        for start, stop in pairwise([*starts, len(scored)]):
+            mask, token = scored[start:stop].T
             values = logits[start:stop].float()
             values -= values.logsumexp(-1, keepdim=True)
             at = torch.as_tensor(token, device=values.device)
-            said = values.gather(-1, self._read.to(values.device)[at, None])[:, 0]
-            self.logprob[which, token] = said.double().cpu().numpy()
-            if not self._want_kl:
+            logprob = values.gather(-1, self._scored_ids.to(values.device)[at, None])[:, 0]
+            self._logprob[mask, token] = logprob.double().cpu().numpy()
+            if not self._wants_kl:
                 continue
-            if self._logp0 is None:
-                self._logp0 = values.new_empty(len(self._read), values.shape[-1])
-            if start < full:
-                self._logp0[at] = values
+            if self._unmasked is None:
+                self._unmasked = values.new_empty(len(self._scored_ids), values.shape[-1])
+            if start < unmasked:
+                self._unmasked[at] = values
                 continue
-            base = self._logp0[at]
+            base = self._unmasked[at]
             # Not a matrix product, which adds up a large vocabulary too coarsely in float32.
-            apart = (base.exp() * values.neg_().add_(base)).sum(-1)
-            self.kl[which, token] = apart.double().cpu().numpy()
+            kl = (base.exp() * values.neg_().add_(base)).sum(-1)
+            self._kl[mask, token] = kl.double().cpu().numpy()
 
-    def _check(self) -> None:
-        """Refuse readings that are not numbers."""
-        said = slice(self._questions, None)  # a mask may cut into the question
-        fine = np.isfinite(self.logprob[:, said]) & np.isfinite(self.kl[:, said])
-        bad = ~np.asarray(fine.all(1))
+    def _check_finite(self, name: str, dtype: torch.dtype) -> None:
+        """Refuse scores that are not numbers."""
+        output = slice(self._n_question, None)  # a mask may cut into the question
+        finite = np.isfinite(self._logprob[:, output]) & np.isfinite(self._kl[:, output])
+        bad = ~np.asarray(finite.all(1))
         if bad.any():
-            dtype = str(self._surrogate.model.dtype).removeprefix("torch.")
             raise ModelError(
-                f"{self._surrogate.name} gave NaN or infinite probabilities under {int(bad.sum())} of "
-                f"{len(bad)} masks in {dtype}. Try dtype='float32'; if that fails too, the model "
-                "file is damaged."
+                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(bad)} masks "
+                f"in {str(dtype).removeprefix('torch.')}. Try dtype='float32'; if that fails too, the "
+                "model file is damaged."
             )
 
 
-def distinct(masks: Masks) -> tuple[Masks, np.ndarray[Any, np.dtype[np.int64]]]:
+def _planes(result: ForwardResult, distances: RotaryDistances) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two (tokens, heads, P) coordinates of the tokens of whole sequences."""
+    rotation = distances.rotation
+    if distances.settings.space == "key":
+        return rotation.key_planes(result.keys[rotation.layer])
+    positions = np.concatenate([sequence.positions for sequence in result.whole])
+    return hidden_planes(result.hidden[rotation.layer], rotation, positions)
+
+
+class ResultRouter:
+    """Hands the results of forward passes to the requests that they belong to."""
+
+    def __init__(self, collectors: Sequence[ScoreCollector], first_masks: Ints) -> None:
+        """Take the collector of each request, and the number of its first mask."""
+        self._collectors, self._first_masks = collectors, first_masks
+        self._over = 0  # requests for which no result will come any more
+
+    def add(self, result: ForwardResult) -> None:
+        """Cut a result into those of the requests."""
+        if len(self._collectors) == 1:
+            self._collectors[0].add(result)
+            return
+        owner = self._owners(result.scored[:, 0])
+        whole = self._owners(np.array([sequence.index for sequence in result.whole], dtype=int))
+        cached = self._owners(np.array([sequence.index for sequence in result.cached], dtype=int))
+        tokens = np.repeat(whole, [sequence.length for sequence in result.whole])
+        requests = sorted({*owner.tolist(), *whole.tolist(), *cached.tolist()})
+        for request in range(self._over, requests[0] if requests else 0):
+            self._collectors[request].release()
+            self._over = request + 1
+        for request in requests:
+            first = int(self._first_masks[request])
+            mine = np.flatnonzero(owner == request)
+            kept = torch.as_tensor(np.flatnonzero(tokens == request))
+            self._collectors[request].add(
+                ForwardResult(
+                    result.scored[mine] - np.array([first, 0]),
+                    result.logits[torch.as_tensor(mine, device=result.logits.device)],
+                    _renumbered(result.whole, whole == request, first),
+                    _renumbered(result.cached, cached == request, first),
+                    {n: pool[kept.to(pool.device)] for n, pool in result.keys.items()},
+                    {n: pool[kept.to(pool.device)] for n, pool in result.hidden.items()},
+                )
+            )
+
+    def _owners(self, masks: Ints) -> Ints:
+        """The request that each mask belongs to."""
+        return np.searchsorted(self._first_masks, masks, "right") - 1
+
+
+def _renumbered(sequences: list[TokenSequence], which: Masks, first: int) -> list[TokenSequence]:
+    """Some of the sequences, their masks numbered from those of their request."""
+    return [replace(s, index=s.index - first) for s, own in zip(sequences, which, strict=True) if own]
+
+
+def distinct(masks: Masks) -> tuple[Masks, Ints]:
     """The distinct masks in order of first appearance, and where each mask is among them."""
     numbers: dict[bytes, int] = {}
     inverse = np.array([numbers.setdefault(mask.tobytes(), len(numbers)) for mask in masks])

@@ -1,8 +1,9 @@
-"""Rows become chunks: one packed run of tokens each, in which common beginnings appear once.
+"""Packing and prefix sharing: token sequences become chunks, one forward pass each.
 
-Rows are taken in an order in which neighbours begin alike. A row then continues the *path*, the tokens
-of the row before it, from where the two part, and only what is new is run. Keys that later chunks look
-back at are kept on a *stack*, one place for each token of the path. Pure arithmetic on arrays.
+Sequences come in an order in which neighbours begin alike. A sequence continues the *prefix*, the
+tokens of the whole sequence before it, from where the two differ, and only its new tokens are run.
+What later chunks attend to is kept in a *KV cache* with one slot for each token of the prefix. The
+*pool* of a chunk is that cache with the keys of the chunk itself behind it. Pure arithmetic on arrays.
 """
 
 from __future__ import annotations
@@ -14,227 +15,297 @@ from functools import cached_property
 
 import numpy as np
 
-from ropelime.surrogate.sequences import Row
-from ropelime.surrogate.sharing import Group, Groups
+from ropelime.surrogate.cascade import Cascade, CascadeGroup
+from ropelime.surrogate.tokens import TokenSequence
 from ropelime.typing import Ints, Masks
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of a row that one chunk runs.
+    """The part of a sequence that one chunk runs.
 
     Attributes:
         start: Where it begins in the chunk.
         stop: Where it ends.
-        outputs: Where those of its tokens begin that predict the output, the end if there are none.
-        own: Where its own tokens begin in the pool, which is the stack with the chunk behind it.
-        path: Where in the pool those are that it may look back at,
-        sees: (p,) and which of the first p of them it does look back at; all if None.
+        outputs: Where its tokens begin that predict the output; the end if there are none.
+        own: Where its own tokens begin in the pool.
+        prefix: The slots in the pool of the prefix that it continues or attends to.
+        prefix_mask: (p,) which of the first p of them it attends to; all if None.
     """
 
     start: int
     stop: int
     outputs: int
     own: int
-    path: Ints
-    sees: Masks | None = None
+    prefix: Ints
+    prefix_mask: Masks | None = None
 
     @cached_property
     def keys(self) -> Ints:
-        """What its tokens look at: places in the pool.
+        """The slots that its tokens attend to.
 
-        Its own tokens are the last of them, each sees those up to itself.
+        Its own tokens are the last of them; each attends to those up to itself.
         """
-        before = self.path if self.sees is None else self.before(self.sees)
+        before = self.prefix if self.prefix_mask is None else self.prefix_keys(self.prefix_mask)
         return np.concatenate([before, self.own + np.arange(self.stop - self.start)])
 
-    def before(self, which: Masks) -> Ints:
-        """Where in the pool some of the first tokens of the path are."""
-        return self.path[: len(which)][which]
+    def prefix_keys(self, which: Masks) -> Ints:
+        """The slots of some of the first tokens of the prefix."""
+        return self.prefix[: len(which)][which]
 
-    def besides(self, common: Masks) -> Ints:
-        """What its tokens look at besides what is common to its group."""
-        assert self.sees is not None
+    def other_keys(self, common: Masks) -> Ints:
+        """The slots that its tokens attend to, without those that its group has in common."""
+        assert self.prefix_mask is not None
         own = self.own + np.arange(self.stop - self.start)
-        return np.concatenate([self.before(self.sees & ~common), own])
+        return np.concatenate([self.prefix_keys(self.prefix_mask & ~common), own])
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens to be run at once.
+    """Tokens of one forward pass.
 
     Attributes:
         ids: (N,) tokens.
-        positions: (N,) where they stand.
-        segments: Whose they are and what they see.
-        stacked: How many places of the stack the pool begins with.
-        source: (m,) tokens of the chunk to be put on the stack,
-        target: (m,) and their places there.
+        positions: (N,) their positions.
+        segments: The sequences that they belong to, and what each attends to.
+        n_cached: How many slots of the KV cache the pool begins with.
+        store_from: (m,) tokens of the chunk whose keys and values go into the cache,
+        store_to: (m,) and their slots there.
         outputs: (K,) tokens that predict the output,
-        scoring: (K, 2) and the mask and the token that each is for, counted from the end: -1 is the
-            last one of the output.
-        finished: The rows that end here,
-        pools: and where in the pool the tokens are of each of them that is whole.
-        groups: Segments that look back at nearly the same tokens, where those may be gathered jointly.
+        scored: (K, 2) and the mask and the token that each predicts, counted from the end: -1 is the
+            last token of the output.
+        finished: The sequences that end in this chunk,
+        slots: and the slots in the pool of the tokens of each of them that is not cached.
+        groups: Segments that attend to nearly the same cached tokens.
     """
 
     ids: Ints
     positions: Ints
     segments: tuple[Segment, ...]
-    stacked: int
-    source: Ints
-    target: Ints
+    n_cached: int
+    store_from: Ints
+    store_to: Ints
     outputs: Ints
-    scoring: Ints
-    finished: tuple[Row, ...]
-    pools: tuple[Ints, ...]
-    groups: tuple[Group, ...] = ()
+    scored: Ints
+    finished: tuple[TokenSequence, ...]
+    slots: tuple[Ints, ...]
+    groups: tuple[CascadeGroup, ...] = ()
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far packing has come: the row, its tokens that are done, and the stack's height."""
+class Cursor:
+    """How far packing has come.
 
-    row: int = 0
+    Attributes:
+        sequence: The number of the next sequence.
+        done: Its tokens, behind the shared prefix, that have been run.
+        n_cached: Slots of the KV cache in use.
+    """
+
+    sequence: int = 0
     done: int = 0
-    stacked: int = 0
+    n_cached: int = 0
 
 
 class Packer:
-    """Cuts rows into chunks of any size, the next one only when it is asked for."""
+    """Cuts sequences into chunks of any size, each when it is asked for."""
 
-    def __init__(self, rows: Sequence[Row], *, share: bool = False) -> None:
-        """Find out what the rows share.
+    def __init__(self, sequences: Sequence[TokenSequence], *, cascade: bool = False) -> None:
+        """Find the prefixes that the sequences share.
 
         Args:
-            rows: The rows in order, made anew whenever they are asked for: all of them together need
-                not fit into memory. One that looks back must follow the row that it looks back at.
-            share: Whether rows that look back may gather their keys in groups.
+            sequences: The sequences in order. They may be built anew whenever they are asked for. A
+                cached one must follow the sequence whose prefix it attends to.
+            cascade: Whether cached sequences may gather the keys that they have in common in groups.
         """
-        self.rows = rows
-        self.share = share
-        self.shared = np.zeros(len(rows), dtype=np.int64)
-        lengths = np.zeros(len(rows), dtype=np.int64)
-        before = np.zeros(len(rows), dtype=np.int64)  # keys that all tokens of a row that are run see
-        seen = np.full(len(rows), -1)  # how far a row looks back, -1 for a whole one
-        path: Row | None = None
-        for number, row in enumerate(rows):
-            lengths[number] = row.length
-            if row.sees is None:
-                self.shared[number] = before[number] = _common(path, row)
-                path = row
+        self.sequences = sequences
+        self.cascade = cascade
+        count = len(sequences)
+        self.shared = np.zeros(count, dtype=np.int64)  # tokens of the prefix that a sequence continues
+        lengths = np.zeros(count, dtype=np.int64)
+        before = np.zeros(count, dtype=np.int64)  # keys that all new tokens of a sequence attend to
+        reach = np.full(count, -1)  # how much of the prefix a cached sequence needs; -1 for others
+        prefix: TokenSequence | None = None
+        for number, sequence in enumerate(sequences):
+            lengths[number] = sequence.length
+            mask = sequence.prefix_mask
+            if mask is None:
+                self.shared[number] = before[number] = _common_prefix(prefix, sequence)
+                prefix = sequence
             else:
-                before[number] = np.count_nonzero(row.sees)
-                seen[number] = len(row.sees) - np.argmax(row.sees[::-1]) if row.sees.any() else 0
-        self.capacity = int(lengths.max(initial=0))  # places that a stack may need
-        self.fresh = lengths - self.shared  # tokens of each row that are run
+                before[number] = np.count_nonzero(mask)
+                reach[number] = len(mask) - np.argmax(mask[::-1]) if mask.any() else 0
+        self.capacity = int(lengths.max(initial=0))  # slots that the KV cache may need
+        self.fresh = lengths - self.shared  # tokens of each sequence that are run
         self.tokens = int(self.fresh.sum())
-        # Pairs of a token that is run and a key that it looks at.
+        # Pairs of a query and a key that it attends to.
         self.pairs = int((self.fresh * before + self.fresh * (self.fresh + 1) // 2).sum())
-        # How much of the path is still looked back at before a row is run.
-        self._needs = np.zeros(len(rows) + 1, dtype=np.int64)
-        for number in range(len(rows) - 1, -1, -1):
-            whole = seen[number] < 0
+        # How much of the prefix is still needed before a sequence is run.
+        self._needs = np.zeros(count + 1, dtype=np.int64)
+        for number in range(count - 1, -1, -1):
             self._needs[number] = (
-                self.shared[number] if whole else max(seen[number], self._needs[number + 1])
+                self.shared[number]
+                if reach[number] < 0
+                else max(reach[number], self._needs[number + 1])
             )
 
-    def finished(self, place: Place) -> bool:
+    def finished(self, cursor: Cursor) -> bool:
         """Whether nothing is left to run."""
-        return place.row >= len(self.rows)
+        return cursor.sequence >= len(self.sequences)
 
     def chunk(
-        self, place: Place, *, tokens: int, outputs: int, keys: float = math.inf
-    ) -> tuple[Chunk, Place]:
+        self, cursor: Cursor, *, tokens: int, outputs: int, keys: float = math.inf
+    ) -> tuple[Chunk, Cursor]:
         """The next chunk, and where the one after it begins.
 
         Args:
-            place: Where to begin.
-            tokens: The most tokens of a chunk. A row that looks back is not cut, however long.
+            cursor: Where to begin.
+            tokens: The most tokens of a chunk. A cached sequence is not cut, however long.
             outputs: The most output positions of a chunk.
-            keys: The most keys that are gathered for its rows, unless a single row looks at more.
+            keys: The most keys that are gathered for a chunk, unless a single sequence needs more.
         """
-        ids: list[Ints] = []
-        positions: list[Ints] = []
-        segments: list[Segment] = []
-        picked: list[Ints] = []
-        scoring: list[Ints] = []
-        finished: list[Row] = []
-        pools: list[Ints] = []
-        height = place.stacked
-        where = np.arange(max(height, self.capacity))  # place in the pool of each token of the path
-        path: Ints | None = None  # a copy of it, as long as nothing is added to it
-        groups = Groups()
-        at, number, done, gathered, predicted = 0, place.row, place.done, 0, 0
-        while number < len(self.rows):
-            row = self.rows[number]
-            begin = int(self.shared[number]) + done if row.whole else 0
-            end = row.length
-            if begin == end:  # the same prompt once more: nothing is left to run
-                finished.append(row)
-                pools.append(where[:end].copy())
-                number += 1
-                continue
-            first = row.length - row.outputs  # the first token that predicts the output
-            room = outputs - predicted
-            if row.sees is None:
-                end = min(end, begin + tokens - at, max(begin, first) + room)
-                gathered += end
-            else:
-                group, more = groups.offer(len(segments), row.sees, end)
-                gathered += more
-            if end <= begin or (segments and gathered > keys):
+        builder = _ChunkBuilder(
+            cursor.n_cached, self.capacity, tokens, outputs, keys, cascade=self.cascade
+        )
+        number, done = cursor.sequence, cursor.done
+        while number < len(self.sequences):
+            sequence = self.sequences[number]
+            end = builder.add(sequence, 0 if sequence.cached else int(self.shared[number]) + done)
+            if end is None:
                 break
-            tail = 0 if row.whole else row.length
-            if segments and (at + tail > tokens or (tail and predicted + row.outputs > outputs)):
-                break
-            own = height + at
-            if row.whole:
-                where[begin:end] = own + np.arange(end - begin)
-                before, path = where[:begin].copy(), None
-            else:
-                before = path = where.copy() if path is None else path
-                groups.take(group)
-            if row.whole or not self.share:
-                groups.close()
-            wanted = np.arange(max(begin, first), end)
-            stop = at + end - begin
-            segments.append(Segment(at, stop, stop - len(wanted), own, before, row.sees))
-            ids.append(row.ids[begin:end])
-            positions.append(row.positions[begin:end])
-            picked.append(at + wanted - begin)
-            scoring.append(np.stack([np.full(len(wanted), row.index), wanted - row.length], 1))
-            at = stop
-            predicted += len(wanted)
-            if end < row.length:
+            if end < sequence.length:
                 done = end - int(self.shared[number])
                 break
-            finished.append(row)
-            if row.whole:
-                pools.append(where[:end].copy())
             number, done = number + 1, 0
         need = int(self.shared[number]) + done if done else int(self._needs[number])
-        target = np.flatnonzero(where[:need] >= height)
-        chunk = Chunk(
-            np.concatenate(ids),
-            np.concatenate(positions),
-            tuple(segments),
-            height,
-            where[target] - height,
-            target,
-            np.concatenate(picked),
-            np.concatenate(scoring),
-            tuple(finished),
-            tuple(pools),
-            groups.found(),
+        return builder.chunk(need), Cursor(number, done, need)
+
+
+class _ChunkBuilder:
+    """A chunk that sequences are added to until it is full."""
+
+    def __init__(
+        self,
+        n_cached: int,
+        capacity: int,
+        tokens: int,
+        outputs: int,
+        keys: float,
+        *,
+        cascade: bool,
+    ) -> None:
+        self._n_cached, self._max_tokens, self._max_outputs = n_cached, tokens, outputs
+        self._max_keys, self._cascade = keys, cascade
+        self._slots = np.arange(max(n_cached, capacity))  # in the pool, of each token of the prefix
+        self._prefix: Ints | None = None  # a copy of them that holds as long as nothing is added
+        self._groups = Cascade()
+        self._tokens = self._keys = self._outputs = 0  # so far
+        self._ids: list[Ints] = []
+        self._positions: list[Ints] = []
+        self._segments: list[Segment] = []
+        self._picked: list[Ints] = []
+        self._scored: list[Ints] = []
+        self._finished: list[TokenSequence] = []
+        self._finished_slots: list[Ints] = []
+
+    def add(self, sequence: TokenSequence, begin: int) -> int | None:
+        """Add the tokens of a sequence from ``begin`` on.
+
+        Returns:
+            Where in the sequence they end, which is before its end if the chunk is full with them;
+            None if not one of them fits.
+        """
+        if begin == sequence.length:  # the same prompt once more: nothing is left to run
+            self._finish(sequence)
+            return begin
+        if sequence.prefix_mask is None:
+            end = self._add_whole(sequence, begin)
+        else:
+            end = self._add_cached(sequence, sequence.prefix_mask)
+        if end == sequence.length:
+            self._finish(sequence)
+        return end
+
+    def _add_whole(self, sequence: TokenSequence, begin: int) -> int | None:
+        predicts_from = max(begin, sequence.length - sequence.n_outputs)
+        end = min(
+            sequence.length,
+            begin + self._max_tokens - self._tokens,
+            predicts_from + self._max_outputs - self._outputs,
         )
-        return chunk, Place(number, done, need)
+        if end <= begin or not self._has_room_for(end):
+            return None
+        self._groups.close()  # the prefix changes
+        prefix, self._prefix = self._slots[:begin].copy(), None
+        own = self._n_cached + self._tokens
+        self._slots[begin:end] = own + np.arange(end - begin)
+        self._append(sequence, begin, end, prefix)
+        return end
+
+    def _add_cached(self, sequence: TokenSequence, prefix_mask: Masks) -> int | None:
+        length = sequence.length
+        group, more = self._groups.offer(len(self._segments), prefix_mask, length)
+        too_long = self._tokens + length > self._max_tokens
+        too_many = self._outputs + sequence.n_outputs > self._max_outputs
+        if not self._has_room_for(more) or (self._segments and (too_long or too_many)):
+            return None
+        if self._prefix is None:
+            self._prefix = self._slots.copy()
+        self._groups.take(group)
+        if not self._cascade:
+            self._groups.close()
+        self._append(sequence, 0, length, self._prefix)
+        return length
+
+    def _has_room_for(self, keys: int) -> bool:
+        """Whether so many more keys may be gathered; for a first segment any number."""
+        self._keys += keys
+        return not self._segments or self._keys <= self._max_keys
+
+    def _append(self, sequence: TokenSequence, begin: int, end: int, prefix: Ints) -> None:
+        predicting = np.arange(max(begin, sequence.length - sequence.n_outputs), end)
+        start, stop = self._tokens, self._tokens + end - begin
+        own = self._n_cached + start
+        self._segments.append(
+            Segment(start, stop, stop - len(predicting), own, prefix, sequence.prefix_mask)
+        )
+        self._ids.append(sequence.ids[begin:end])
+        self._positions.append(sequence.positions[begin:end])
+        self._picked.append(start + predicting - begin)
+        masks = np.full(len(predicting), sequence.index)
+        self._scored.append(np.stack([masks, predicting - sequence.length], 1))
+        self._tokens = stop
+        self._outputs += len(predicting)
+
+    def _finish(self, sequence: TokenSequence) -> None:
+        self._finished.append(sequence)
+        if not sequence.cached:
+            self._finished_slots.append(self._slots[: sequence.length].copy())
+
+    def chunk(self, need: int) -> Chunk:
+        """The chunk; the first ``need`` tokens of the prefix are kept for later ones."""
+        store_to = np.flatnonzero(self._slots[:need] >= self._n_cached)
+        return Chunk(
+            np.concatenate(self._ids),
+            np.concatenate(self._positions),
+            tuple(self._segments),
+            self._n_cached,
+            self._slots[store_to] - self._n_cached,
+            store_to,
+            np.concatenate(self._picked),
+            np.concatenate(self._scored),
+            tuple(self._finished),
+            tuple(self._finished_slots),
+            self._groups.found(),
+        )
 
 
-def _common(path: Row | None, row: Row) -> int:
-    """How many tokens a row has in common with the path; those that predict the output are its own."""
-    if path is None:
+def _common_prefix(prefix: TokenSequence | None, sequence: TokenSequence) -> int:
+    """How many tokens a sequence shares with the prefix; those that predict the output are its own."""
+    if prefix is None:
         return 0
-    most = min(path.length, row.length - row.outputs)
-    same = (path.ids[:most] == row.ids[:most]) & (path.positions[:most] == row.positions[:most])
+    most = min(prefix.length, sequence.length - sequence.n_outputs)
+    same = (prefix.ids[:most] == sequence.ids[:most]) & (
+        prefix.positions[:most] == sequence.positions[:most]
+    )
     return most if same.all() else int(np.argmin(same))

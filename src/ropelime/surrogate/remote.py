@@ -1,4 +1,4 @@
-"""A model behind a server as a surrogate: it gives the log-probability of the output, and no more.
+"""A model behind a server as a surrogate: it gives log-probabilities of the output and nothing else.
 
 Only the tokenizer of the model is loaded on this machine.
 """
@@ -12,20 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.clients.completions import Reader, Reading
+from ropelime.clients.completions import Reader as CompletionsClient
+from ropelime.clients.completions import Reading as TokenLogprobs
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.surrogate import loading as models
-from ropelime.surrogate.base import Ablation, Progress, Scorer, Surrogate, check_only_output
+from ropelime.surrogate.base import (
+    Ablation,
+    Progress,
+    Scorer,
+    Surrogate,
+    check_first_unmasked,
+    check_only_output,
+)
+from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.chat_template import Encoder
-from ropelime.surrogate.tokens import Layout, Window
+from ropelime.surrogate.checkpoints import load_tokenizer
+from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints, Masks
 
-KEY = "ROPELIME_SERVER_KEY"  # not that of the closed model, which is nobody else's business
+KEY = "ROPELIME_SERVER_KEY"  # never the key of the answering model, which goes to its own server only
 _SCHEMES = ("http://", "https://")
 
 
@@ -37,8 +46,8 @@ def is_served(name: str) -> bool:
 class ServerSurrogate(Surrogate):
     """A model behind a server that gives the log-probabilities of prompts, as vLLM's does.
 
-    It is sent the very tokens that a surrogate on this machine would read. There are no divergences, no
-    hidden states and no cheap readings: use ``preset="faithful"``, or the targets ``nll`` and ``logit``
+    It is sent the same tokens that a surrogate on this machine would run. There are no divergences, no
+    hidden states and no cached scoring: use ``preset="faithful"``, or the targets ``nll`` and ``logit``
     with the kernels ``uniform``, ``hamming`` and ``cosine``.
     """
 
@@ -64,10 +73,10 @@ class ServerSurrogate(Surrogate):
             tokenizer: Its tokenizer: an object of transformers, or a name, a directory, a ``.gguf``
                 file or a hub id as for a surrogate on this machine; the model's name if not given.
             api_key: The key; ``ROPELIME_SERVER_KEY`` if not given. Never logged or saved.
-            concurrency: How many requests may be under way at once.
-            timeout: Seconds without a sign of the server after which it is given up.
-            retries: How often a request is made again, with growing pauses, when the server is busy
-                (429), fails (5xx), is lost or gives no sign in time.
+            concurrency: How many requests may run at once.
+            timeout: Seconds to wait for the server before a request fails.
+            retries: How often a request is sent again, with growing pauses, when the server is busy
+                (429), fails (5xx), is lost or does not answer in time.
             say: Called with a line for each step that takes a while.
         """
         sdk()
@@ -87,24 +96,24 @@ class ServerSurrogate(Surrogate):
             set_key=KEY,
             set_timeout="timeout=... of ServerSurrogate",
         )
-        self._reader = Reader(server, model, concurrency)
+        self._client = CompletionsClient(server, model, concurrency)
         named = tokenizer is None or isinstance(tokenizer, str)
-        self._said = str((tokenizer if named else getattr(tokenizer, "name_or_path", "")) or model)
-        # As load_surrogate takes it, so that an explanation can be gone on with.
-        self.name = f"{server.base_url}#{model}" + (f"#{self._said}" if self._said != model else "")
+        label = str((tokenizer if named else getattr(tokenizer, "name_or_path", "")) or model)
+        # As load_surrogate takes it, so that an explanation can be extended.
+        self.name = f"{server.base_url}#{model}" + (f"#{label}" if label != model else "")
         self._tokenizer = _tokenizer(model, tokenizer, say) if named else tokenizer
         self._encoder = Encoder(self._tokenizer)
-        self._window: Window | None = None
-        self._by = ""
+        self._window: ContextWindow | None = None
+        self._served_by = ""
 
     @property
     def base_url(self) -> str:
-        """Where the server is."""
-        return self._reader.server.base_url
+        """The address of the server."""
+        return self._client.server.base_url
 
     @classmethod
     def of(cls, spec: str, *, say: Callable[[str], None] | None = None) -> ServerSurrogate:
-        """Read ``"http://HOST:8000/v1#MODEL"``, or ``"http://HOST:8000/v1#MODEL#TOKENIZER"``."""
+        """Parse ``"http://HOST:8000/v1#MODEL"``, or ``"http://HOST:8000/v1#MODEL#TOKENIZER"``."""
         base_url, *names = spec.split("#")
         if len(names) not in (1, 2) or not all(names):
             raise InputError(
@@ -116,7 +125,11 @@ class ServerSurrogate(Surrogate):
 
     def describe(self) -> dict[str, Any]:
         """What an explanation records about the model."""
-        return {"name": self.name, "served_by": self._by} if self._by else {"name": self.name}
+        return (
+            {"name": self.name, "served_by": self._served_by}
+            if self._served_by
+            else {"name": self.name}
+        )
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Where each token of the rendered prompt lies in ``prompt.text``."""
@@ -130,57 +143,63 @@ class ServerSurrogate(Surrogate):
         *,
         ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
     ) -> ServerScorer:
-        """Tokenise the prompt, and read it once unmasked, to see that the server can be used."""
+        """Tokenise the prompt, and score it once unmasked, to check that the server can be used."""
         if ablation.how == "in-place":
             raise InputError(
-                "A server numbers the tokens of a prompt itself, so removal='in-place' cannot be had "
-                "from it. Use 'delete' or 'placeholder:TEXT'."
+                "A server numbers the positions of a prompt itself, so ablation='in-place' does not "
+                "work with it. Use 'delete' or 'placeholder:TEXT'."
             )
         if self._window is None:
-            tokens = self._reader.window()
-            # One token less than it can hold: a server must always say one itself.
-            self._window = Window(self._reader.model, None if tokens is None else tokens - 1)
-        layout = Layout.of(
+            tokens = self._client.window()
+            # One token less than it can hold: a server always generates at least one.
+            self._window = ContextWindow(self._client.model, None if tokens is None else tokens - 1)
+        tokenized = tokenize(
             self._encoder, prompt, features, output, ablation=ablation, window=self._window
         )
-        scorer = ServerScorer(self._reader, layout, self._window)
-        ids, reading = scorer.probe()
-        self._check_tokens(ids[1:], reading)
-        self._by = reading.by
+        scorer = ServerScorer(self._client, tokenized, self._window)
+        ids, answer = scorer.probe()
+        self._check_tokens(ids[1:], answer)
+        self._served_by = answer.by
         return scorer
 
-    def _check_tokens(self, ids: Iterable[int], reading: Reading) -> None:
-        """Refuse a server that takes our tokens for others."""
-        for token, theirs in zip(ids, reading.text, strict=True):
+    def _check_tokens(self, ids: Iterable[int], answer: TokenLogprobs) -> None:
+        """Refuse a server whose tokens have other texts than ours."""
+        for token, theirs in zip(ids, answer.text, strict=True):
             ours = str(self._tokenizer.decode([token]))
             # Parts of a character have no text of their own, and white space at an end may be lost.
-            told = theirs is not None and theirs.strip() and ours.strip()
-            if told and "\ufffd" not in ours + str(theirs) and ours.strip() != str(theirs).strip():
+            known = theirs is not None and theirs.strip() and ours.strip()
+            if known and "\ufffd" not in ours + str(theirs) and ours.strip() != str(theirs).strip():
                 raise ModelError(
-                    f"The tokenizer here is not that of {self._reader.model} at {self.base_url}: "
+                    f"The tokenizer here is not that of {self._client.model} at {self.base_url}: "
                     f"token {token} is {ours!r} for the one and {theirs!r} for the other. Name the "
                     "right one: ServerSurrogate(..., tokenizer=...), or URL#MODEL#TOKENIZER."
                 )
 
 
 class ServerScorer(Scorer):
-    """One prompt and one output, ready to be read under any masks."""
+    """One prompt and one output, ready to be scored under any masks.
 
-    def __init__(self, reader: Reader, layout: Layout, window: Window) -> None:
+    Attributes:
+        tokenized: The tokens of both.
+    """
+
+    def __init__(
+        self, client: CompletionsClient, tokenized: TokenizedPrompt, window: ContextWindow
+    ) -> None:
         """Made by :meth:`ServerSurrogate.prepare`."""
-        self.has_question = layout.has_question
-        self.sequences = layout.sequences
-        self.output_spans = layout.output_spans
-        self._reader, self._window = reader, window
-        self._known: dict[tuple[int, ...], Floats] = {}  # what was read is not sent again
-        self._scored = 0  # tokens that were read and not yet told of
+        self.tokenized = tokenized
+        self.output_spans = tokenized.output_spans
+        self.has_question = tokenized.has_question
+        self._client, self._window = client, window
+        self._known: dict[tuple[int, ...], Floats] = {}  # what was scored is not sent again
+        self._tokens_run = 0  # tokens that were scored and not yet reported
 
-    def probe(self) -> tuple[tuple[int, ...], Reading]:
-        """The tokens of the unmasked prompt with the output, and what the server says of them."""
-        ids = self._ids(np.ones(self.sequences.n_features, dtype=bool))
-        reading = self._read([ids], None)
-        assert reading is not None
-        return ids, reading
+    def probe(self) -> tuple[tuple[int, ...], TokenLogprobs]:
+        """The tokens of the unmasked prompt with the output, and the server's answer to them."""
+        ids = self._ids(np.ones(self.tokenized.n_features, dtype=bool))
+        answer = self._send([ids], None)
+        assert answer is not None
+        return ids, answer
 
     def score(
         self,
@@ -192,47 +211,48 @@ class ServerScorer(Scorer):
         question: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
-        """Read the output under each mask; the same tokens are never sent twice."""
+        """As :meth:`Scorer.score`; the same tokens are never sent twice."""
         check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
-        if not masks[0].all():
-            raise InputError("The first mask must be the unmasked prompt.")
+        check_first_unmasked(masks)
         start = time.perf_counter()
-        rows = [self._ids(mask) for mask in masks]
+        sequences = [self._ids(mask) for mask in masks]
         tokens = self.cost(masks)
-        self._window.check_grown(int(tokens.max()))
-        self._read([row for row in dict.fromkeys(rows) if row not in self._known], progress)
-        logprob = np.stack([self._known[row] for row in rows])
-        scored, self._scored = self._scored, 0
-        return Scores(masks, logprob, None, {}, tokens, scored, time.perf_counter() - start)
+        self._window.check_placeholders(int(tokens.max()))
+        self._send([ids for ids in dict.fromkeys(sequences) if ids not in self._known], progress)
+        logprob = np.stack([self._known[ids] for ids in sequences])
+        tokens_run, self._tokens_run = self._tokens_run, 0
+        return Scores(masks, logprob, None, {}, tokens, tokens_run, time.perf_counter() - start)
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
-        """(N,) tokens that reading each mask would take."""
+        """(N,) tokens that scoring each mask takes by itself."""
         return np.array([len(self._ids(mask)) for mask in masks])
 
     def _ids(self, mask: Masks) -> tuple[int, ...]:
         """All tokens of a masked prompt with the output."""
-        row = self.sequences.row(0, mask)
-        return (*row.ids.tolist(), int(self.sequences.output_ids[-1]))
+        sequence = self.tokenized.sequence(0, mask)
+        return (*sequence.ids.tolist(), int(self.tokenized.output_ids[-1]))
 
-    def _read(self, rows: Sequence[tuple[int, ...]], progress: Progress | None) -> Reading | None:
-        """Read rows and keep what is said of the output; gives the reading of the last that came."""
-        reading, done, total = None, 0, sum(map(len, rows))
-        with closing(self._reader.read(rows)) as came:
-            for item in came:
+    def _send(
+        self, sequences: Sequence[tuple[int, ...]], progress: Progress | None
+    ) -> TokenLogprobs | None:
+        """Score sequences and keep the log-probabilities of the output; gives the last answer."""
+        answer, done, total = None, 0, sum(map(len, sequences))
+        with closing(self._client.read(sequences)) as answers:
+            for item in answers:
                 if item is not None:
-                    number, reading = item
-                    row = rows[number]
-                    self._known[row] = np.array(reading.logprob[-len(self.output_spans) :])
-                    self._scored += len(row)
-                    done += len(row)
-                if progress is not None:  # also while nothing comes: this is where one can stop it
+                    number, answer = item
+                    ids = sequences[number]
+                    self._known[ids] = np.array(answer.logprob[-len(self.output_spans) :])
+                    self._tokens_run += len(ids)
+                    done += len(ids)
+                if progress is not None:  # also while no answer comes: this is where one can stop it
                     progress(done, total)
-        return reading
+        return answer
 
 
 def _tokenizer(model: str, name: str | None, say: Callable[[str], None] | None) -> Any:
     try:
-        return models.load_tokenizer(*models.locate(name or model, say=say))
+        return load_tokenizer(*locate(name or model, say=say))
     except (InputError, ModelError) as error:
         if name is not None:
             raise

@@ -1,22 +1,31 @@
-"""How a model turns its keys: found out by asking the model, not by its name.
+"""The rotary position embedding (RoPE) of a model, and distances between prompts in its space.
 
-Shifting all positions by one leaves a rotary model's keys as they were but for one rotation. Whichever
-pairing of dimensions and set of frequencies explains that rotation is the model's own. A wrong pairing
-would run as well and mean nothing, so it is measured.
+How a model rotates its keys is measured, not looked up by its name. Shifting all positions by one
+changes the keys of a rotary model by one rotation; whichever pairing of dimensions and set of
+frequencies explains that rotation is the model's own. A wrong pairing would run as well and mean
+nothing.
+
+Distances are computed while the model runs. Spans are reduced on its device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
 from ropelime.errors import ModelError
 from ropelime.method import rope
-from ropelime.method.rope import Pairing
+from ropelime.method.rope import Pairing, RopeSpace
+from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
+from ropelime.typing import Floats, Ints, Masks
 
 WITHOUT_ROPE = "kernel='hamming', 'cosine' or 'uniform'"
+_DISTANCES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,143 @@ def refuse(name: str, layer: int | None = None) -> ModelError:
     if layer is not None:
         what = f"Layer {layer} of {name} does not rotate its keys"
     return ModelError(
-        f"{what}, so kernel='rope-rwmd' cannot read distances from it. Use {WITHOUT_ROPE} with it"
+        f"{what}, so kernel='rope-rwmd' cannot compute distances in it. Use {WITHOUT_ROPE} with it"
         + (", or another layer." if layer is not None else ", or a surrogate with RoPE.")
     )
+
+
+class RotaryDistances:
+    """Distances of masked prompts from the unmasked one, in one rotary space.
+
+    Attributes:
+        settings: The space.
+        rotation: The planes of its layer.
+        distance: (N,) the distance of each mask; NaN where it is not known yet, or nothing is kept.
+    """
+
+    def __init__(
+        self,
+        settings: RopeSpace,
+        rotation: Rotation,
+        tokenized: TokenizedPrompt,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Start with no distances.
+
+        Args:
+            settings: The space.
+            rotation: The planes of its layer.
+            tokenized: The tokens of the prompt.
+            shape: (N, n), how many masks and features there are.
+        """
+        self.settings = settings
+        self.rotation = rotation
+        count, features = shape
+        self.distance: Floats = np.full(count, np.nan)
+        self._features = features
+        mass = np.ones(features)
+        if settings.mass == "tokens":
+            mass = np.bincount(tokenized.owner[tokenized.owner >= 0], minlength=features).astype(float)
+        self._mass = mass
+        self._base: tuple[torch.Tensor, torch.Tensor] | None = None  # r, theta: (n, D)
+        self._within: Floats | None = None  # (n, n) between the features of the full prompt
+
+    def add(self, sequences: list[TokenSequence], a: torch.Tensor, b: torch.Tensor) -> None:
+        """Add sequences that hold the whole masked prompt.
+
+        Args:
+            sequences: The sequences; the unmasked prompt must be the first of the first call.
+            a: (tokens, heads, P) first coordinate in each plane, of the tokens of all sequences.
+            b: The second coordinate.
+        """
+        at = 0
+        for group in self._groups(sequences):
+            tokens = sum(sequence.length for sequence in group)
+            self._add(group, a[at : at + tokens], b[at : at + tokens])
+            at += tokens
+
+    def _groups(self, sequences: list[TokenSequence]) -> Iterator[list[TokenSequence]]:
+        """Groups of sequences that bound the size of the matrix of distances."""
+        group: list[TokenSequence] = []
+        spans = 0
+        for sequence in sequences:
+            # At least the features that it keeps: one whose tokens lie apart counts again.
+            more = 1 + int(np.count_nonzero(np.diff(sequence.owner)))
+            if group and (spans + more) * self._features > _DISTANCES_AT_ONCE:
+                yield group
+                group, spans = [], 0
+            group.append(sequence)
+            spans += more
+        yield group
+
+    def _add(self, sequences: list[TokenSequence], a: torch.Tensor, b: torch.Tensor) -> None:
+        which, owner, r, theta = self._spans(sequences, a, b)
+        if self._base is None:
+            whole = torch.as_tensor(which == 0, device=r.device)
+            self._base = (r[whole], theta[whole])
+        between = self._distances(r, theta)
+        edges = np.searchsorted(which, np.arange(len(sequences) + 1))
+        for sequence, (start, stop) in zip(sequences, pairwise(edges), strict=True):
+            mine = slice(start, stop)
+            self.distance[sequence.index] = rope.rwmd(
+                between[:, mine], self._mass, self._mass[owner[mine]], tight=self.settings.tight
+            )
+
+    def add_cached(self, sequence: TokenSequence, mask: Masks) -> None:
+        """Add a sequence that attends to the cached prompt.
+
+        Kept features are where they are in the full prompt, so their distance is zero in either
+        direction; a removed feature goes to the nearest kept one.
+        """
+        if self._within is None:
+            assert self._base is not None
+            self._within = self._distances(*self._base)
+        if not mask.any():
+            return
+        removed = np.flatnonzero(~mask)
+        nearest = self._within[np.ix_(removed, np.flatnonzero(mask))].min(1)
+        self.distance[sequence.index] = float(nearest @ self._mass[removed]) / float(self._mass.sum())
+
+    def _distances(self, r: torch.Tensor, theta: torch.Tensor) -> Floats:
+        assert self._base is not None
+        between = rope.polar_distances(*self._base, r, theta, self.settings.beta)
+        return np.asarray(between.double().cpu().numpy())
+
+    def _spans(
+        self, sequences: list[TokenSequence], a: torch.Tensor, b: torch.Tensor
+    ) -> tuple[Ints, Ints, torch.Tensor, torch.Tensor]:
+        """Mean magnitude and phase of every feature that is kept in every sequence.
+
+        Returns:
+            (s,) the number of the sequence, (s,) the feature, (s, D) magnitudes and (s, D) phases.
+        """
+        inside = [np.flatnonzero(sequence.owner >= 0) for sequence in sequences]
+        starts = np.cumsum([0, *(sequence.length for sequence in sequences)])
+        token = np.concatenate([i + at for i, at in zip(inside, starts, strict=False)])
+        which = np.repeat(np.arange(len(sequences)), [len(i) for i in inside])
+        owner = np.concatenate([s.owner[i] for s, i in zip(sequences, inside, strict=True)])
+        found, first, span = np.unique(
+            which * self._features + owner, return_index=True, return_inverse=True
+        )
+        span = span.reshape(-1)
+        at = torch.as_tensor(token, device=a.device)
+        a, b = a[at], b[at]
+        if self.settings.phase == "relative":
+            position = np.concatenate([s.positions[i] for s, i in zip(sequences, inside, strict=True)])
+            back = torch.as_tensor(position[first[span]], dtype=torch.float32, device=a.device)
+            a, b = rope.turn(a, b, -(back[:, None, None] * self.rotation.frequencies.to(a.device)))
+        r, theta = rope.span_means(a.flatten(1), b.flatten(1), span, len(found))
+        return found // self._features, found % self._features, r, theta
+
+
+def hidden_planes(
+    hidden: torch.Tensor, rotation: Rotation, positions: np.ndarray[Any, Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states (tokens, H), cut into heads and rotated as keys are: two of (tokens, heads, P)."""
+    width = 2 * len(rotation.frequencies)
+    heads = hidden.shape[-1] // width
+    cut = hidden[..., : heads * width].float().reshape(*hidden.shape[:-1], heads, width)
+    a, b = rope.planes(cut, rotation.pairing)
+    places = torch.as_tensor(positions, dtype=torch.float32, device=hidden.device)
+    # What goes into a layer may still be on the device of the one before it.
+    return rope.turn(a, b, places[:, None, None] * rotation.frequencies.to(hidden.device))

@@ -1,26 +1,213 @@
-"""A prompt and an output laid out as tokens, each in the hands of its feature. No torch here."""
+"""A tokenised prompt and output, from which the token sequence of any mask is built. No torch here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.chat_template import Encoder
-from ropelime.surrogate.sequences import Sequences
 from ropelime.text.features import Feature, token_owners
 from ropelime.text.prompt import Prompt, Span
-from ropelime.typing import Ints
+from ropelime.typing import Ints, Masks
+
+_FEW = 8  # a fraction of the features below 1 / _FEW is looked up feature by feature
 
 
 @dataclass(frozen=True)
-class Window:
-    """The most tokens that a model can read.
+class TokenSequence:
+    """One masked prompt with the output behind it, as tokens of one forward pass.
+
+    The last token of the output is left out: nothing is predicted from it.
 
     Attributes:
-        name: What the model is called.
+        index: The number of its mask.
+        ids: (q,) tokens.
+        positions: (q,) their positions.
+        owner: (q,) the feature of each token, -1 for pinned and output tokens.
+        n_outputs: How many of the last tokens predict a token that is scored.
+        prefix_mask: (p,) which tokens of the cached prefix, from its beginning, it attends to; None
+            for a sequence that holds the whole masked prompt itself.
+    """
+
+    index: int
+    ids: Ints
+    positions: Ints
+    owner: Ints
+    n_outputs: int
+    prefix_mask: Masks | None = None
+
+    @property
+    def cached(self) -> bool:
+        """Whether it attends to the cached prefix instead of holding the whole masked prompt."""
+        return self.prefix_mask is not None
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has."""
+        return len(self.ids)
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return int(self.positions[-1]) + 1
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """The tokens of one prompt and one output; builds the token sequence of any mask.
+
+    Attributes:
+        ids: (L,) tokens of the prompt, inside the chat template.
+        owner: (L,) the feature of each token, -1 for pinned ones. Every feature owns a token.
+        output_ids: (T,) tokens of the output.
+        ablation: What happens where a feature is removed.
+        placeholder: (p,) tokens that stand for a removed feature.
+        beginning: (1,) the token that stands for a prompt of which nothing is left.
+        output_spans: Where each output token lies in the output.
+        has_question: Whether pinned text stands between the last feature and the output.
+    """
+
+    ids: Ints
+    owner: Ints
+    output_ids: Ints
+    ablation: Ablation
+    placeholder: Ints
+    beginning: Ints
+    output_spans: tuple[Span, ...] = ()
+    has_question: bool = False
+
+    @property
+    def n_features(self) -> int:
+        """How many features there are."""
+        return int(self.owner.max()) + 1
+
+    @cached_property
+    def tail(self) -> int:
+        """Where the pinned end of the prompt begins; it holds at least one token."""
+        last = int(np.flatnonzero(self.owner >= 0)[-1])
+        return min(last + 1, len(self.ids) - 1)
+
+    @property
+    def n_question(self) -> int:
+        """How many tokens of the tail can be scored: all but the first."""
+        return len(self.ids) - self.tail - 1
+
+    def sequence(self, index: int, mask: Masks) -> TokenSequence:
+        """The whole masked prompt with the output."""
+        if self.ablation.how == "placeholder" and not (kept := self._kept(mask)).all():
+            ids, owner, positions = self._replaced(kept)
+        else:
+            places = self._kept_places(mask)
+            ids, owner = self.ids[places], self.owner[places]
+            positions = places if self.ablation.how == "in-place" else np.arange(len(places))
+        if not len(ids):  # something must predict the first token of the output
+            ids, owner, positions = self.beginning, np.array([-1]), np.array([0])
+        after = len(self.ids) if self.ablation.how == "in-place" else len(ids)
+        return self._with_output(index, ids, positions, owner, after)
+
+    def cached_sequence(self, index: int, mask: Masks) -> TokenSequence:
+        """The tail and the output alone, attending to the cached prompt less the removed features."""
+        start, length = self.tail, len(self.ids)
+        return self._with_output(
+            index,
+            self.ids[start:],
+            np.arange(start, length),
+            np.full(length - start, -1),
+            length,
+            self._kept(mask)[:start],
+        )
+
+    def prefix(self) -> TokenSequence:
+        """The unmasked prompt alone: it predicts nothing, and fills the cache for the others."""
+        return TokenSequence(0, self.ids, np.arange(len(self.ids)), self.owner, 0)
+
+    def can_be_cached(self, masks: Masks) -> Masks:
+        """(N,) whether a mask leaves the tail as it is, so that its sequence can use the cache."""
+        owner = self.owner[self.tail :]
+        return np.asarray(masks[:, owner[owner >= 0]].all(1))
+
+    def lengths(self, masks: Masks) -> Ints:
+        """(N,) tokens of each masked prompt with the whole output, without building the sequences."""
+        tokens = np.bincount(self.owner + 1, minlength=masks.shape[1] + 1)
+        left = tokens[0] + masks @ tokens[1:]
+        if self.ablation.how == "placeholder":
+            left += len(self.placeholder) * (~masks @ (tokens[1:] > 0).astype(np.int64))
+        return np.asarray(np.maximum(left, 1) + len(self.output_ids))
+
+    @cached_property
+    def _places(self) -> list[Ints]:
+        """Where the pinned tokens are, and then those of each feature."""
+        order = np.argsort(self.owner, kind="stable")
+        return np.split(order, np.searchsorted(self.owner[order], np.arange(self.owner.max() + 1)))
+
+    def _places_of(self, features: Ints) -> list[Ints]:
+        return [self._places[f + 1] for f in features.tolist() if f + 1 < len(self._places)]
+
+    def _kept_places(self, mask: Masks) -> Ints:
+        """Where the tokens are that a mask keeps; for few features this takes time for them only."""
+        features = np.flatnonzero(mask)
+        if _FEW * len(features) > len(mask):
+            return np.flatnonzero(self._kept(mask))
+        return np.sort(np.concatenate([self._places[0], *self._places_of(features)]))
+
+    def _kept(self, mask: Masks) -> Masks:
+        """(L,) which tokens a mask keeps."""
+        removed = np.flatnonzero(~mask)
+        if _FEW * len(removed) > len(mask):
+            return np.asarray((self.owner < 0) | mask[self.owner])
+        kept = np.ones(len(self.ids), dtype=bool)
+        for places in self._places_of(removed):
+            kept[places] = False
+        return kept
+
+    def _replaced(self, kept: Masks) -> tuple[Ints, Ints, Ints]:
+        """Every removed feature as one placeholder, where its first token was."""
+        ids: list[Ints] = []
+        owner: list[Ints] = []
+        edges = np.flatnonzero(np.diff(self.owner)) + 1
+        replaced: set[int] = set()
+        for a, b in pairwise([0, *edges.tolist(), len(self.ids)]):
+            if kept[a]:
+                ids.append(self.ids[a:b])
+                owner.append(self.owner[a:b])
+            elif int(self.owner[a]) not in replaced:
+                replaced.add(int(self.owner[a]))
+                ids.append(self.placeholder)
+                owner.append(np.full(len(self.placeholder), -1))
+        joined = np.concatenate(ids)
+        return joined, np.concatenate(owner), np.arange(len(joined))
+
+    def _with_output(
+        self,
+        index: int,
+        ids: Ints,
+        positions: Ints,
+        owner: Ints,
+        after: int,
+        prefix_mask: Masks | None = None,
+    ) -> TokenSequence:
+        output = self.output_ids[:-1]
+        return TokenSequence(
+            index,
+            np.concatenate([ids, output]),
+            np.concatenate([positions, after + np.arange(len(output))]),
+            np.concatenate([owner, np.full(len(output), -1)]),
+            len(self.output_ids),
+            prefix_mask,
+        )
+
+
+@dataclass(frozen=True)
+class ContextWindow:
+    """The most tokens that a model takes.
+
+    Attributes:
+        name: The name of the model.
         tokens: How many; None if it does not say.
     """
 
@@ -33,59 +220,43 @@ class Window:
             raise InputError(
                 f"The prompt has {prompt:,} tokens and the output {output:,}, and {self.name} can read "
                 f"{self.tokens:,} in all. Shorten the prompt, or choose a surrogate with a longer "
-                "window."
+                "context window."
             )
 
-    def check_grown(self, longest: int) -> None:
+    def check_placeholders(self, longest: int) -> None:
         """Refuse masked prompts that placeholders have made longer."""
         if self.tokens is not None and longest > self.tokens:
             raise InputError(
                 f"With placeholders for what is removed, prompt and output grow to {longest:,} tokens, "
                 f"and {self.name} can read {self.tokens:,} in all. Use a shorter placeholder, or "
-                "removal='delete'."
+                "ablation='delete'."
             )
 
 
-@dataclass(frozen=True)
-class Layout:
-    """One prompt and one output as tokens.
-
-    Attributes:
-        sequences: The tokens, from which the row of any mask is made.
-        output_spans: Where each output token lies in the output.
-        has_question: Whether pinned text stands between the last feature and the output.
-    """
-
-    sequences: Sequences
-    output_spans: tuple[Span, ...]
-    has_question: bool
-
-    @classmethod
-    def of(
-        cls,
-        encoder: Encoder,
-        prompt: Prompt,
-        features: tuple[Feature, ...],
-        output: str,
-        *,
-        ablation: Ablation,
-        window: Window,
-    ) -> Layout:
-        """Tokenise the prompt once and assign every token to its feature."""
-        encoded = encoder.encode(prompt, output)
-        window.check(len(encoded.ids), len(encoded.output_ids))
-        owner = token_owners(features, encoded.spans, prompt.text)
-        _check_owned(features, owner, window.name)
-        sequences = Sequences(
-            encoded.ids,
-            owner,
-            encoded.output_ids,
-            ablation,
-            encoder.token_ids(ablation.text),
-            encoder.beginning(),
-        )
-        question = bool(prompt.text[features[-1].end :].strip())
-        return cls(sequences, encoded.output_spans, question)
+def tokenize(
+    encoder: Encoder,
+    prompt: Prompt,
+    features: tuple[Feature, ...],
+    output: str,
+    *,
+    ablation: Ablation,
+    window: ContextWindow,
+) -> TokenizedPrompt:
+    """Tokenise a prompt and an output, and assign every token to its feature."""
+    encoded = encoder.encode(prompt, output)
+    window.check(len(encoded.ids), len(encoded.output_ids))
+    owner = token_owners(features, encoded.spans, prompt.text)
+    _check_owned(features, owner, window.name)
+    return TokenizedPrompt(
+        encoded.ids,
+        owner,
+        encoded.output_ids,
+        ablation,
+        encoder.token_ids(ablation.text),
+        encoder.beginning(),
+        encoded.output_spans,
+        has_question=bool(prompt.text[features[-1].end :].strip()),
+    )
 
 
 def _check_owned(features: tuple[Feature, ...], owner: Ints, name: str) -> None:

@@ -1,0 +1,39 @@
+"""``report`` and ``compress``: what is done with results files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cli import shared
+
+
+def add(commands: Any) -> None:
+    """Add these commands."""
+    text = "make docs/results.md, budget.md, performance.md and scale.md from results files"
+    kind = shared.new_command(commands, "report", text)
+    kind.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed or not")
+    kind.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
+    kind.set_defaults(run=report)
+    kind = shared.new_command(commands, "compress", "replace finished results files by FILE.xz")
+    kind.add_argument("results", nargs="+", type=Path, metavar="FILE")
+    kind.add_argument("--undo", action="store_true", help="decompress, so that a run can be resumed")
+    kind.set_defaults(run=compress)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Make the pages."""
+    from benchmarks.report import write
+
+    for path in write(options.results, options.docs):
+        print(path)
+
+
+def compress(options: argparse.Namespace) -> None:
+    """Compress results files, or decompress them."""
+    from benchmarks import store
+
+    change = store.decompress if options.undo else store.compress
+    for path in options.results:
+        print(change(path))

@@ -1,0 +1,78 @@
+"""``speed``: how fast scoring is, beside a plain loop, the peers and the machine's own matrix rate."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cli import shared
+from ropelime.errors import InputError
+from ropelime.progress import reporting
+
+if TYPE_CHECKING:
+    from ropelime.surrogate.local import LocalSurrogate
+
+_HELP = "speed of scoring, beside a plain loop and the peers, and against the roofline"
+
+
+def add(commands: Any) -> None:
+    """Add this command."""
+    kind = shared.new_command(commands, "speed", _HELP)
+    shared.add_data(kind)
+    shared.add_model(kind)
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default 3)")
+    kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
+    kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
+    kind.add_argument("--feature-tokens", type=int, default=33, metavar="N", help="tokens of each")
+    kind.add_argument("--compile", action="store_true", help="compiled layers as well")
+    kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
+    kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
+    kind.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure speed."""
+    from ropelime.surrogate import threads
+
+    threads.before_torch()
+    shared.check(options, "limit", "rounds", "features", "feature_tokens")
+    if options.scaling + options.start + bool(options.shape) * (not options.scaling) > 1:
+        raise InputError("--scaling, --start and --shape are measured one at a time.")
+    if options.compile and (options.scaling or options.start):
+        raise InputError("--compile does not go with --scaling or --start.")
+    surrogate = _surrogate(options)
+    what = next((w for w in ("scaling", "start") if getattr(options, w)), options.shape)
+    words = ["speed", surrogate.device.type, what, "compiled" if options.compile else None]
+    name = "-".join(filter(None, words))
+    results = shared.results_file(options, name)
+    with reporting(shared.progress(options, name), name) as report:
+        _measure(options, surrogate, results, report)
+    shared.written(options, results)
+
+
+def _measure(options: argparse.Namespace, surrogate: LocalSurrogate, results: Any, report: Any) -> None:
+    from benchmarks import data
+    from benchmarks.speed import run as speed
+
+    common: dict[str, Any] = {"rounds": options.rounds, "command": shared.command(options)}
+    if options.scaling:
+        speed.run_scaling(surrogate, results, seed=options.seed, progress=report, **common)
+    elif options.start:
+        speed.run_start(surrogate, results, device=options.device, dtype=options.dtype, **common)
+    elif options.shape:
+        prompt = {"features": options.features, "tokens": options.feature_tokens, "seed": options.seed}
+        speed.run_shape(surrogate, results, compiled=options.compile, **prompt, **common)
+    else:
+        examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
+        common |= {"compiled": options.compile, "progress": report}
+        speed.run_contest(examples, surrogate, results, **common)
+
+
+def _surrogate(options: argparse.Namespace) -> LocalSurrogate:
+    from ropelime.surrogate.loading import best_device
+
+    if not (options.shape or options.scaling):
+        return shared.load_local(options)
+    device = options.device or best_device()
+    shape = options.shape or ("smollm2-135m" if device.startswith("cuda") else "tiny")
+    return shared.random_weights(options, shape)

@@ -1,0 +1,113 @@
+"""What each accelerator of the scoring engine gains: every one left out in turn, as a table.
+
+Files hold lines of JSON without a header, one per timing: ``configuration``, ``round``, ``task``,
+``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``,
+``disturbed`` (by other processes) and the conditions ``busy`` and ``parallel``. Several rows of one
+round are repetitions. Rows of tasks that are not in ``TASKS`` are set-up times and failures.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import pages
+from benchmarks.pages import NONE
+from benchmarks.store import Row, rows
+from ropelime.errors import InputError
+
+BASE = "all"  # the configuration with every accelerator
+# Each task with the names that rows give it.
+TASKS = {"default explanation": ("default",), "64 exact masks": ("64 masks", "exact")}
+_CONDITIONS = {"busy": "one core busy with other work", "parallel": "several runs at once"}
+_NEEDED = {"configuration", "round", "task"}
+_TIMED = {"seconds", "tokens", "cpu", "torch"}
+
+
+def holds(path: Path) -> bool:
+    """Whether a file is one of these, by its name."""
+    return path.name.startswith("accelerators-")
+
+
+def load(path: Path) -> list[Row]:
+    """The timings of a file."""
+    known = {name for names in TASKS.values() for name in names}
+    timings = []
+    for number, row in enumerate(rows(path), start=1):
+        needed = _NEEDED | (_TIMED if row.get("task") in known else set())
+        if lacking := sorted(needed - set(row)):
+            raise InputError(f"{path}, line {number}: no {', '.join(lacking)}. Make the file again.")
+        if row["task"] in known:
+            timings.append(row)
+    return timings
+
+
+def tables(paths: Sequence[Path]) -> str:
+    """A table for each machine."""
+    found = [row for path in sorted(paths) for row in load(path)]
+    if not found:
+        return "No results yet."
+    machines: dict[str, list[Row]] = {}
+    for row in found:
+        machines.setdefault(_machine(row), []).append(row)
+    parts = []
+    for machine, mine in machines.items():
+        commands = dict.fromkeys(row["command"] for row in mine if "command" in row)
+        parts += [f"### Accelerators: {machine}", pages.commands(*commands) if commands else ""]
+        parts += [_disturbed(mine), _table(mine)]
+    return pages.blocks(*parts)
+
+
+def _disturbed(found: Sequence[Row]) -> str:
+    """How many timings are suspect, because other processes used the cores meanwhile."""
+    count = sum(bool(row.get("disturbed")) for row in found)
+    return f"Other processes disturbed {count} of {len(found)} timings." if count else ""
+
+
+def _table(found: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(row["configuration"] for row in found))
+    names.sort(key=lambda name: name != BASE)
+    head = ["configuration"]
+    for task in TASKS:
+        head += [f"{task}, s", "tokens run", f"against {BASE}"]
+    lines = []
+    for name in names:
+        line = [name]
+        for task in TASKS:
+            line += _cells(found, name, task)
+        lines.append(line)
+    return pages.table(head, lines)
+
+
+def _cells(found: Sequence[Row], name: str, task: str) -> list[str]:
+    """Median seconds, tokens, and by how much the median differs from that of all accelerators."""
+    mine, base = (_rounds(found, which, task) for which in (name, BASE))
+    if not mine:
+        return [NONE] * 3
+    seconds = statistics.median(mine)
+    tokens = {row["tokens"] for row in found if _is(row, name, task)}
+    against = NONE if name == BASE or not base else f"{seconds / statistics.median(base) - 1:+.0%}"
+    return [f"{seconds:.2f}", " / ".join(f"{count:,}" for count in sorted(tokens)), against]
+
+
+def _rounds(found: Sequence[Row], name: str, task: str) -> list[float]:
+    """The median of each round, so that a round with more repetitions does not count more."""
+    by_round: dict[int, list[float]] = {}
+    for row in found:
+        if _is(row, name, task):
+            by_round.setdefault(row["round"], []).append(row["seconds"])
+    return [statistics.median(seconds) for seconds in by_round.values()]
+
+
+def _is(row: Row, name: str, task: str) -> bool:
+    return row["configuration"] == name and row["task"] in TASKS[task]
+
+
+def _machine(row: Row) -> str:
+    """The machine and the conditions under which rows can be compared."""
+    facts = [row.get("gpu") or row["cpu"], row.get("dtype"), f"torch {row['torch']}"]
+    if "threads" in row and "gpu" not in row:
+        facts.insert(1, f"{row['threads']} threads")
+    facts += [words for key, words in _CONDITIONS.items() if row.get(key)]
+    return ", ".join(str(fact) for fact in facts if fact)

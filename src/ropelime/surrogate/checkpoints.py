@@ -1,0 +1,154 @@
+"""Model files become a model and its tokenizer, by transformers; quantised checkpoints too."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ropelime.errors import ModelError, first_line
+
+LOADING = threading.RLock()  # redirections and what transformers sets while it loads are the process's
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+
+# The packages that transformers needs to read a quantised checkpoint, by its method: package, module.
+_READERS = {
+    "awq": {"gptqmodel": "gptqmodel"},
+    "bitsandbytes": {"bitsandbytes": "bitsandbytes"},
+    "gptq": {"gptqmodel": "gptqmodel", "optimum": "optimum"},
+    "torchao": {"torchao": "torchao"},
+}
+
+
+def fetch_from_hub(hub: str) -> Path:
+    """Download a model into the hub's own cache, with its progress bars; quick if it is there."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub, allow_patterns=_HUB_FILES))
+    except Exception as error:
+        raise _load_error(hub, error) from error
+
+
+def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tuple[Any, Any]:
+    """Load a model and its tokenizer with transformers.
+
+    Args:
+        folder: A directory or a hub id.
+        gguf: The file in the directory, where the model is a GGUF file.
+        dtype: Its dtype; a quantised checkpoint keeps its own.
+        device: Where it goes; ``"auto"`` spreads it over all that is there.
+    """
+    import torch
+    import transformers
+
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    extra = {"gguf_file": gguf} if gguf else {}
+    if gguf and hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
+        options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    shown = f"{folder}/{gguf}" if gguf else folder
+    tokenizer = load_tokenizer(folder, gguf)
+    quantised: Any = None
+    try:
+        with quietly():
+            if not gguf:
+                config = transformers.AutoConfig.from_pretrained(folder)
+                quantised = getattr(config, "quantization_config", None)
+                if quantised is not None:
+                    options = {"dtype": "auto", "device_map": device}
+            if device == "auto":
+                options["device_map"] = device
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, **extra, **options, output_loading_info=True
+            )
+    except Exception as error:
+        raise _unread(shown, quantised, error) or _load_error(shown, error) from error
+    if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
+        raise ModelError(
+            f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
+            "again; the model must be a causal language model of transformers."
+        )
+    # What accelerate has placed must stay there, and some quantised weights cannot be moved at all.
+    return model if "device_map" in options else model.to(device), tokenizer
+
+
+def load_tokenizer(folder: str, gguf: str | None) -> Any:
+    """Load a tokenizer by itself; of a model on the hub nothing else is fetched."""
+    import transformers
+
+    extra = {"gguf_file": gguf} if gguf else {}
+    try:
+        with quietly():
+            return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+    except Exception as error:
+        raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
+
+
+def transformers_release() -> str:
+    """The major release of transformers that is installed."""
+    return version("transformers").split(".")[0]
+
+
+def method_of(quantised: Any) -> str:
+    """How a checkpoint was quantised, by what its config says of it."""
+    known = quantised if isinstance(quantised, dict) else quantised.to_dict()
+    method = known.get("quant_method", "unknown")
+    return str(getattr(method, "value", method))  # an enumeration once it is loaded
+
+
+def _unread(shown: str, quantised: Any, error: Exception) -> ModelError | None:
+    """The error for a quantised checkpoint whose reader is missing, or does not fit the rest."""
+    if quantised is None or (method := method_of(quantised)) not in _READERS:
+        return None
+    readers = _READERS[method]
+    if method == "awq" and transformers_release() == "4":
+        readers = {"autoawq": "awq"}
+    missing = [package for package, module in readers.items() if find_spec(module) is None]
+    if missing:
+        what = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
+    elif isinstance(error, ImportError):
+        what = (
+            f"and what is installed to read it does not fit together ({first_line(error, 300)}): "
+            f"pip install -U transformers {' '.join(readers)}"
+        )
+    else:
+        return None
+    instead = "Or use the same model unquantised, or as a .gguf file."
+    return ModelError(f"{shown} is quantised by {method}, {what}. {instead}")
+
+
+def _load_error(shown: str, error: Exception) -> ModelError:
+    first = first_line(error, 300)
+    if "connect" in str(error).lower() or "offline" in str(error).lower():
+        return ModelError(
+            f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "
+            f"to fetch it, pass a local directory or .gguf file, or use the surrogate 'smollm2'."
+        )
+    return ModelError(
+        f"{shown} could not be loaded: {first or type(error).__name__}. If a file is damaged or "
+        "incomplete, fetch it again; the model must be a causal language model of transformers."
+    )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep progress bars, advice and banners off the terminal while transformers loads."""
+    from transformers.utils import logging
+
+    with LOADING:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            # The GGUF reader's bar heeds no setting, and gptqmodel writes its banner where results go.
+            with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
