@@ -180,7 +180,8 @@ class Options:
     features: Granularity | Sequence[Span] = _option(
         "sentence", _features, Granularity | list[list[int]],
         "what is removed and ranked: token, word, sentence, paragraph, document (each chunk), message "
-        "(each message or tool call); in Python and JSON also a list of (start, end) in the prompt's text",
+        "(each message or tool call); in Python and JSON also a list of (start, end) in the prompt's "
+        "text",
         choices=GRANULARITIES, metavar="KIND",
     )  # fmt: skip
     preset: PresetName = _option(

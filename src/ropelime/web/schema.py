@@ -84,7 +84,7 @@ class ChatMessage(TypedDict):
 
 
 def _plain(value: Any, depth: int = _DEEPEST) -> bool:
-    """Whether a value can be stored as JSON: finite numbers, whole characters, not nested too deeply."""
+    """Whether a value can be stored as JSON: finite numbers, whole characters, not nested deeply."""
     if isinstance(value, (dict, list)):
         held = [*value, *value.values()] if isinstance(value, dict) else value
         return depth > 0 and all(_plain(each, depth - 1) for each in held)
