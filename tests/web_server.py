@@ -27,7 +27,7 @@ from conftest import byte_level, tiny_model
 from ropelime.surrogate import Surrogate, load_surrogate
 from ropelime.web.app import create_app
 from ropelime.web.service import Service
-from ropelime.web.settings import Limits, Settings
+from ropelime.web.settings import Limits, ServerSettings
 
 SENTENCES = ("Paris is the capital of France. ", "It lies on the Seine. ", "Berlin has many museums. ")
 PLAIN: dict[str, Any] = {
@@ -61,12 +61,12 @@ def tiny_folder() -> Path:
     return folder
 
 
-def settings(history: Path, **options: Any) -> Settings:
+def settings(history: Path, **options: Any) -> ServerSettings:
     """Settings of a server with the tiny model; limits are given by their names."""
     names = set(Limits.__dataclass_fields__)
     limits = {name: options.pop(name) for name in names & options.keys()}
     chosen = {"models": {"tiny": str(tiny_folder())}, "limits": Limits(**limits), **options}
-    return Settings(history, **chosen)
+    return ServerSettings(history, **chosen)
 
 
 @dataclass
@@ -129,7 +129,7 @@ def until(condition: Any, seconds: float = 20.0) -> Any:
 
 
 @contextmanager
-def live(chosen: Settings) -> Iterator[tuple[httpx.Client, Service]]:
+def live(chosen: ServerSettings) -> Iterator[tuple[httpx.Client, Service]]:
     """The application behind a real socket, in a thread of this process, and a client for it."""
     app = create_app(chosen)
     config = uvicorn.Config(

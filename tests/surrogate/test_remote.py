@@ -24,7 +24,7 @@ from ropelime.cli import main
 from ropelime.surrogate import Ablation, ServerSurrogate, load_surrogate, resolve_surrogate
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text import prompt as prompts
-from ropelime.web.settings import Settings, labelled
+from ropelime.web.settings import ServerSettings, labelled
 from scoring import prepare
 from servers import Fault, Handler, Proxy, busy, cut, cut_after, raw, slow
 
@@ -564,7 +564,7 @@ def test_on_the_page_it_has_a_name_and_no_address(server: Proxy, folder: str, tm
     from web_server import finished, live
 
     request = {name: EXPLAIN[name] for name in ("context", "question", "output", "features")}
-    settings = Settings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
+    settings = ServerSettings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
     assert list(settings.models) == ["m"]
     with live(settings) as (client, _):
         refused = finished(client, {**request, "preset": "evidence"})

@@ -536,7 +536,7 @@ def test_a_job_dies_with_its_client(slow: tuple[httpx.Client, Service, Slow]) ->
         until(lambda: service.jobs._jobs[name].done)
     job = service.jobs._jobs[name]  # asking through the API would keep it alive
     until(lambda: job.over, 5)
-    assert (job.state, job.error) == ("cancelled", "Nobody waited for it.")
+    assert (job.state, job.error) == ("cancelled", "Its client has gone.")
     assert job.done < job.total
     scores = model.scores
     time.sleep(3 * model.pause)
@@ -619,11 +619,11 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_no_token_no_other_machine(tmp_path: Path) -> None:
-    with pytest.raises(ropelime.InputError, match="a token is needed"):
+    with pytest.raises(ropelime.InputError, match="a token is required"):
         settings(tmp_path, host="0.0.0.0")
     with pytest.raises(ropelime.InputError, match="at least 16"):
         settings(tmp_path, token="short")
-    with pytest.raises(ropelime.InputError, match="is no address"):
+    with pytest.raises(ropelime.InputError, match="is not an address"):
         settings(tmp_path, host="no such host")
     assert len(web_settings.make_token()) >= 32
     assert [web_settings.is_loopback(h) for h in ("::1", "localhost", "0.0.0.0", "")] == [

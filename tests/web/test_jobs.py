@@ -93,7 +93,7 @@ def test_a_job_dies_with_its_stream(make: Make) -> None:
         time.sleep(0.2)
         assert job.state == "running"
     until(lambda: job.over)
-    assert (job.state, job.error) == ("cancelled", "Nobody waited for it.")
+    assert (job.state, job.error) == ("cancelled", "Its client has gone.")
 
 
 def test_a_job_dies_when_nobody_asks_about_it(make: Make) -> None:

@@ -166,7 +166,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
     [
         (["--model", "no/such/model"], "Unknown surrogate"),
         (["--model", "smollm2", "--model", "nothing.gguf"], "There is no file nothing.gguf"),
-        (["--host", "no such host"], "is no address"),
+        (["--host", "no such host"], "is not an address"),
         (["--token", "short"], "at least 16"),
         (["--dtype", "int3"], "Unknown dtype 'int3'"),
     ],

@@ -19,7 +19,7 @@ from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.embedded import EMBEDDED
 
 if TYPE_CHECKING:
-    from ropelime.web.settings import Settings
+    from ropelime.web.settings import ServerSettings
 
 _EPILOG = """\
 examples:
@@ -123,10 +123,10 @@ def run(options: argparse.Namespace) -> None:
         note("Stopped.")
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace) -> ServerSettings:
     from ropelime.web.settings import (
         Limits,
-        Settings,
+        ServerSettings,
         default_history,
         is_loopback,
         labelled,
@@ -141,7 +141,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     if token is None and not is_loopback(options.host):
         token = make_token()
     given = {f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)}
-    return Settings(
+    return ServerSettings(
         history=options.history or default_history(),
         models=chosen,
         running=running(options),
@@ -169,7 +169,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _welcome(settings: Settings, port: int) -> None:
+def _welcome(settings: ServerSettings, port: int) -> None:
     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     shown = f"[{shown}]" if ":" in shown else shown
     key = f"#token={quote(settings.token, safe='')}" if settings.token else ""

@@ -1,4 +1,4 @@
-"""The application: the API, the page with its files, and plain words for whatever goes wrong."""
+"""The ASGI application: the API, the page with its files, and readable errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ropelime.web.guard import Guard
 from ropelime.web.jobs import Busy
 from ropelime.web.schema import FieldProblem, Problem
 from ropelime.web.service import Refused, Service
-from ropelime.web.settings import Settings
+from ropelime.web.settings import ServerSettings
 
 _OURS = Path(__file__).parent / "static"
-_VIEWS = Path(views.__file__).parent / "static"  # the component is that of the HTML download
+_VIEWS = Path(views.__file__).parent / "static"  # the component of the HTML report
 _FILES = {
     "/": _OURS / "index.html",
     "/api.html": _OURS / "api.html",
@@ -36,11 +36,11 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 _RETRY = "5"  # seconds
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: ServerSettings) -> FastAPI:
     """The whole server as an ASGI application.
 
     Args:
-        settings: What the operator chose.
+        settings: Its settings.
     """
     here = Service(settings)
 
@@ -54,7 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="RoPE-LIME",
         version=__version__,
         description="Which part of my prompt made the model say that?",
-        docs_url=None,  # it would fetch its scripts from elsewhere; /api.html is our own
+        docs_url=None,  # it loads scripts from a CDN; /api.html replaces it
         redoc_url=None,
         lifespan=lifespan,
     )
@@ -84,7 +84,7 @@ def _problem(
     errors: list[FieldProblem] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    # What users sent may be quoted in it, and half a character cannot be encoded.
+    # It may quote the request, and a lone surrogate cannot be encoded.
     body = Problem(detail=_clean(detail), errors=errors or []).model_dump()
     return JSONResponse(body, status, headers)
 
@@ -94,7 +94,7 @@ def _clean(text: str) -> str:
 
 
 def _invalid(_: Request, error: Exception) -> Response:
-    """Say which fields are wrong; what was sent is not sent back."""
+    """Say which fields are wrong, without their values."""
     assert isinstance(error, RequestValidationError)
     found = [
         FieldProblem(
@@ -110,7 +110,7 @@ def _words(problem: dict[str, object]) -> str:
     if problem["type"] == "missing":
         return "It is missing."
     if problem["type"] == "json_invalid":
-        return "The body is no JSON."
+        return "The body is not JSON."
     return _clean(str(problem["msg"])) + "."
 
 
@@ -122,7 +122,7 @@ def _known(_: Request, error: Exception) -> Response:
 def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     message = _clean(str(error))
-    return _problem(422, message, [FieldProblem(field=error.field, message=message)])
+    return _problem(422, message, [FieldProblem(field=error.field or "", message=message)])
 
 
 def _busy(_: Request, error: Exception) -> Response:
@@ -130,5 +130,5 @@ def _busy(_: Request, error: Exception) -> Response:
 
 
 def _unknown(_: Request, error: Exception) -> Response:
-    """Anything else: its text may hold paths and prompts, so the log has it and the client has not."""
-    return _problem(500, "The server could not do it; its log says why.")
+    """Any other error is only in the log: its text may hold paths and prompts."""
+    return _problem(500, "Internal error; the server's log has the details.")

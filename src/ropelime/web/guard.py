@@ -1,18 +1,18 @@
-"""What every request passes before the application sees it: who asks, from where, and how much."""
+"""Checks of every request before the application: its host, origin, token, size and media type."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ropelime.web.settings import Settings, is_loopback
+from ropelime.web.settings import ServerSettings, is_loopback
 
-# Scripts and styles come from this server's own files only; nothing a user typed can become one.
+# Scripts and styles come from this server's files only; nothing that a user typed can become one.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -28,13 +28,13 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_DRAIN = 16_000_000  # bytes of a refused body that are read, so that its sender sees the answer
+_DRAIN = 16_000_000  # bytes of a refused body that are read, so that its sender gets the response
 
 
 class Guard:
     """ASGI middleware that refuses foreign hosts, foreign pages, missing tokens and large bodies."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         """Wrap an application."""
         self._app = app
         self._token = settings.token
@@ -48,7 +48,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # there are no web sockets here
+        if scope["type"] != "http":  # this server has no web sockets
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
@@ -64,26 +64,28 @@ class Guard:
             await send(message)
 
         if not self._known_host(headers):
-            await _refuse(
-                answer, 400, "This server is not called by that name. Allow it with --allow-host NAME."
-            )
+            refusal = _refusal(400, "Unknown host name. Allow it with --allow-host NAME.")
         elif scope["method"] not in _SAFE and not _same_origin(headers):
-            await _refuse(answer, 403, "Only this server's own pages may change anything here.")
-        elif api and not self._may(headers):
-            await _refuse(
-                answer,
+            refusal = _refusal(403, "Only this server's own pages may change anything here.")
+        elif api and not self._authorized(headers):
+            refusal = _refusal(
                 401,
-                "A token is needed: Authorization: Bearer TOKEN. The server printed it at its start.",
+                "A token is required: Authorization: Bearer TOKEN. The server printed it at its start.",
                 {"www-authenticate": "Bearer"},
             )
         else:
             await self._bounded(scope, headers, receive, answer)
+            return
+        await refusal(scope, receive, answer)
 
     def _known_host(self, headers: Headers) -> bool:
-        """Whether the name in the URL is one of ours.
+        """Whether the host name in the URL belongs to this server, against DNS rebinding.
 
-        A foreign page can point its own name at this machine and then read what it likes; it cannot
-        choose the Host that a browser sends with that name.
+        A foreign page can point its own name at this machine, but it cannot choose the Host header that
+        a browser sends with that name. Starlette's TrustedHostMiddleware compares names only: it has no
+        rule for addresses (any loopback one; any at all where the server listens to the network),
+        refuses the final dot of "localhost.", takes the first of several Host headers, and answers in
+        plain text.
         """
         hosts = headers.getlist("host")
         if len(hosts) != 1:
@@ -97,9 +99,9 @@ class Guard:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        return address.is_loopback or not self._local  # a number is no name to be pointed elsewhere
+        return address.is_loopback or not self._local  # an address cannot be rebound
 
-    def _may(self, headers: Headers) -> bool:
+    def _authorized(self, headers: Headers) -> bool:
         if self._token is None:
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -108,7 +110,7 @@ class Guard:
         return same and kind.lower() == "bearer"
 
     async def _bounded(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        """Read the body before anything else does, and no more of it than is allowed."""
+        """Read the body, at most as much as is allowed, and pass it on."""
         if scope["method"] in _SAFE:
             await self._app(scope, receive, send)
             return
@@ -125,17 +127,15 @@ class Guard:
             more = message.get("more_body", False) and size <= _DRAIN
             if size <= self._limit:
                 body += message.get("body", b"")
-        if size > self._limit:
-            await _refuse(
-                send,
-                413,
-                f"The request is larger than the {self._limit:,} bytes that this server takes.",
-                {"connection": "close"},
-            )
-            return
+        refusal = None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if body and kind != "application/json":  # foreign pages can send other kinds unasked
-            await _refuse(send, 415, "Send JSON, with the header Content-Type: application/json.")
+        if size > self._limit:
+            why = f"The request is larger than the {self._limit:,} bytes that this server accepts."
+            refusal = _refusal(413, why, {"connection": "close"})
+        elif body and kind != "application/json":  # other kinds need no CORS preflight
+            refusal = _refusal(415, "Send JSON, with the header Content-Type: application/json.")
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
         read = False
 
@@ -152,18 +152,18 @@ class Guard:
 def _hostname(url: str) -> str | None:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises where that is no number
+        _ = parts.port  # raises where it is not a number
         return (parts.hostname or "").rstrip(".") or None
     except ValueError:
         return None
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether the request comes from a page of this server, or from no page at all."""
+    """Whether the request comes from a page of this server, or not from a page at all."""
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False
     origins = headers.getlist("origin")
-    if not origins:  # browsers send it with whatever can change something
+    if not origins:  # browsers send it with every method that can change something
         return True
     try:
         parts = urlsplit(origins[0]) if len(origins) == 1 else None
@@ -172,14 +172,5 @@ def _same_origin(headers: Headers) -> bool:
     return parts is not None and parts.scheme in ("http", "https") and parts.netloc == headers["host"]
 
 
-async def _refuse(send: Send, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
-    body = json.dumps({"detail": detail, "errors": []}).encode()
-    fields = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(k.encode(), v.encode()) for k, v in fields.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
+def _refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail, "errors": []}, status, headers)

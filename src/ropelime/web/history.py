@@ -1,4 +1,4 @@
-"""Explanations that were made, in one SQLite file: what was kept once survives a kill at any time."""
+"""The history of explanations, in one SQLite file that survives a killed process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ropelime.results.serialization import from_dict
 Row = dict[str, Any]
 
 _NAME = "history.sqlite3"
-_APPLICATION = 0x526F4C69  # "RoLi": says whose file it is
+_APPLICATION = 0x526F4C69  # "RoLi": marks the file as ours
 _VERSION = 1
 _TABLE = """
 CREATE TABLE explanations (
@@ -31,14 +31,14 @@ CREATE TABLE explanations (
 
 
 class History:
-    """Kept explanations, the newest first.
+    """Stored explanations, the newest first.
 
-    Each call opens the file anew, so any thread may make it, and memory does not grow with what is
-    kept. A write is on the disk when the call returns.
+    Each call opens the file anew, so any thread may call it, and memory does not grow with the history.
+    A write is on disk when the call returns.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the history in a folder; both are made, readable by their owner only, if need be."""
+        """Open the history in a folder; both are created if needed, readable by their owner only."""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path = folder / _NAME
@@ -68,12 +68,12 @@ class History:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it is kept, or nothing."""
+        """A transaction."""
         with closing(sqlite3.connect(self.path, timeout=30.0)) as file, file:
             yield file
 
     def add(self, name: str, summary: Row, request: Row, explanation: Explanation) -> None:
-        """Keep an explanation under a name."""
+        """Store an explanation under a name."""
         data = zlib.compress(explanation.to_json().encode(), 6)
         with self._open() as file:
             file.execute(
@@ -85,7 +85,7 @@ class History:
         """Numbers and summaries, the newest first.
 
         Args:
-            limit: How many at most.
+            limit: The most to return.
             before: Only those older than this number.
         """
         with self._open() as file:
@@ -97,7 +97,7 @@ class History:
         return [(number, json.loads(summary)) for number, summary in rows]
 
     def entry(self, name: str) -> tuple[Row, Row] | None:
-        """The summary and the request of one explanation; None if there is none of that name."""
+        """The summary and the request of an explanation; None if there is none of that name."""
         with self._open() as file:
             row = file.execute(
                 "SELECT summary, request FROM explanations WHERE id = ?", (name,)
@@ -105,7 +105,7 @@ class History:
         return None if row is None else (json.loads(row[0]), json.loads(row[1]))
 
     def explanation(self, name: str) -> Explanation | None:
-        """One explanation; None if there is none of that name."""
+        """An explanation; None if there is none of that name."""
         with self._open() as file:
             row = file.execute("SELECT explanation FROM explanations WHERE id = ?", (name,)).fetchone()
         if row is None:
@@ -117,9 +117,9 @@ class History:
         return Explanation.of(from_dict(data, source=f"Explanation {name} in the history"))
 
     def remove(self, name: str) -> bool:
-        """Forget one explanation; says whether there was one."""
+        """Delete an explanation; returns whether there was one."""
         with self._open() as file:
-            file.execute("PRAGMA secure_delete = ON")  # a prompt that was deleted is gone
+            file.execute("PRAGMA secure_delete = ON")  # overwrites the deleted prompt
             return file.execute("DELETE FROM explanations WHERE id = ?", (name,)).rowcount > 0
 
 

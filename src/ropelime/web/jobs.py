@@ -1,4 +1,4 @@
-"""A queue of explanations to make: one at a time, in order, and none for a client that has gone."""
+"""A queue of explanations: one at a time, in order, and cancelled when the client has gone."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from ropelime.progress import note
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 R = TypeVar("R")
 
-_KEEP = 256  # finished jobs that can still be asked about
+_KEPT = 256  # finished jobs whose state can still be queried
 
 
 class Cancelled(Exception):
-    """Raised in the middle of the work of a job that nobody wants any more."""
+    """Raised within the work of a job that was cancelled."""
 
 
 class Busy(RopeLimeError):
-    """The server has as much to do as it takes on; the same request may be accepted later."""
+    """The queue is full; the same request may be accepted later."""
 
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """One explanation that is asked for.
+    """One requested explanation.
 
     Attributes:
         id: Its name, and that of the explanation in the history once it is done.
-        state: Where it stands.
-        stage: What is being done, in words.
-        done: Work that is done, in units of its own.
-        total: Work in all; 0 while that is not known.
+        state: Queued, running or how it ended.
+        stage: What it is doing, in words.
+        done: Finished work, in arbitrary units.
+        total: All work; 0 while that is not known.
         error: Why it failed or was cancelled.
-        field: The field of the request that was the reason, if one was.
-        expires: When it is given up unless somebody asks about it before.
-        watchers: Open progress streams; it is not given up while there is one.
+        field: The field of the request that caused the error, if one did.
+        expires: When it is cancelled unless its state is queried before.
+        watchers: Open progress streams; it does not expire while there is one.
         started: When its work began.
         ended: When its work ended.
     """
@@ -62,32 +62,32 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether it has ended."""
         return self.state in ("done", "failed", "cancelled")
 
     @property
     def abandoned(self) -> bool:
-        """Whether whoever asked for it has gone."""
+        """Whether its client has gone."""
         return not self.watchers and time.monotonic() > self.expires
 
     @property
     def seconds(self) -> float:
-        """How long it has been worked on."""
+        """How long it has been running, or ran."""
         return 0.0 if self.started is None else (self.ended or time.monotonic()) - self.started
 
     def report(self, done: int, total: int) -> None:
-        """Note how far the work is; raises :class:`Cancelled` where nobody wants it any more."""
+        """Record progress; raises :class:`Cancelled` if the job was cancelled or abandoned."""
         self.done, self.total = done, total
         self.check()
 
     def check(self) -> None:
-        """Raise :class:`Cancelled` where nobody wants the job any more."""
+        """Raise :class:`Cancelled` if the job was cancelled or abandoned."""
         if self.unwanted.is_set() or self.abandoned:
             raise Cancelled
 
 
 class Jobs(Generic[R]):
-    """Jobs in the order in which they came, worked on by one thread."""
+    """A first-in first-out queue of jobs with one worker thread."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class Jobs(Generic[R]):
         """Make an empty queue; its thread starts with the first job.
 
         Args:
-            work: Does one job, and calls its ``report`` or ``check`` often.
+            work: Runs one job, and calls its ``report`` or ``check`` often.
             waiting: How many jobs may wait.
             streams: How many progress streams may be open.
-            patience: Seconds after which a job is given up that nobody asks about.
+            patience: Seconds without a query after which a job is cancelled.
             grace: The same after the last of its progress streams was closed.
         """
         self._work = work
@@ -118,21 +118,21 @@ class Jobs(Generic[R]):
         self.closed = False
 
     def submit(self, request: R) -> Job:
-        """Put a job at the end of the queue, or refuse it if that is full."""
+        """Append a job to the queue, or refuse it if that is full."""
         with self._changed:
-            for job, _ in list(self._queue):  # who has gone leaves the queue to others
+            for job, _ in list(self._queue):  # abandoned jobs make room
                 if job.abandoned:
                     self._drop(job)
             if self.closed or len(self._queue) >= self._most:
                 raise Busy(
                     "The server is shutting down."
                     if self.closed
-                    else f"{self._most} explanations are waiting already. Try again in a while."
+                    else f"{self._most} explanations are waiting already. Try again later."
                 )
             job = Job(secrets.token_hex(16), expires=time.monotonic() + self._patience)
             self._queue.append((job, request))
             self._jobs[job.id] = job
-            for old in [j for j in self._jobs.values() if j.over][:-_KEEP]:
+            for old in [j for j in self._jobs.values() if j.over][:-_KEPT]:
                 del self._jobs[old.id]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="ropelime-jobs", daemon=True)
@@ -141,7 +141,7 @@ class Jobs(Generic[R]):
             return job
 
     def find(self, name: str) -> Job | None:
-        """The job of that name; asking for it shows that somebody still wants it."""
+        """The job of that name; a query renews its expiry."""
         with self._changed:
             job = self._jobs.get(name)
             if job is not None:
@@ -149,14 +149,14 @@ class Jobs(Generic[R]):
             return job
 
     def ahead(self, job: Job) -> int:
-        """How many jobs must be done before this one starts."""
+        """How many jobs run before this one starts."""
         with self._changed:
             running = sum(j.state == "running" for j in self._jobs.values())
             names = [j.id for j, _ in self._queue]
             return names.index(job.id) + running if job.id in names else 0
 
     def cancel(self, job: Job) -> None:
-        """Stop a job: at once while it waits, soon while it runs, not at all when it is over."""
+        """Cancel a job: at once while it waits, soon while it runs; no effect when it has ended."""
         with self._changed:
             job.unwanted.set()
             if job.state == "queued":
@@ -164,10 +164,10 @@ class Jobs(Generic[R]):
 
     @contextmanager
     def watch(self, job: Job) -> Iterator[None]:
-        """Keep a job wanted while a stream is open; when the last one closes, little time is left."""
+        """Keep a job alive while a stream is open, and for a grace period after the last one."""
         with self._changed:
             if self._watched >= self._streams:
-                raise Busy(f"{self._streams} progress streams are open already. Ask without one.")
+                raise Busy(f"{self._streams} progress streams are open already. Poll the job instead.")
             self._watched += 1
             job.watchers += 1
         try:
@@ -179,12 +179,12 @@ class Jobs(Generic[R]):
                 job.expires = time.monotonic() + self._grace
 
     def open(self) -> None:
-        """Take jobs, also after having been closed."""
+        """Accept jobs, also after a close."""
         with self._changed:
             self.closed = False
 
     def close(self, timeout: float = 10.0) -> None:
-        """Take no more jobs and stop those that are there."""
+        """Accept no more jobs and cancel all."""
         with self._changed:
             self.closed = True
             for job in list(self._jobs.values()):
@@ -197,7 +197,7 @@ class Jobs(Generic[R]):
 
     def _drop(self, job: Job) -> None:
         self._queue = deque(entry for entry in self._queue if entry[0] is not job)
-        self._end(job, "cancelled", "Cancelled." if job.unwanted.is_set() else "Nobody waited for it.")
+        self._end(job, "cancelled", _why_cancelled(job))
 
     def _next(self) -> tuple[Job, R] | None:
         with self._changed:
@@ -221,18 +221,21 @@ class Jobs(Generic[R]):
             try:
                 self._work(job, request)
             except Cancelled:
-                why = "Cancelled." if job.unwanted.is_set() else "Nobody waited for it."
-                self._end(job, "cancelled", why)
+                self._end(job, "cancelled", _why_cancelled(job))
             except RopeLimeError as error:
                 self._end(job, "failed", str(error), getattr(error, "field", None) or None)
-            except Exception:  # the queue goes on, whatever one prompt does to a model
+            except Exception:  # one job must not stop the queue
                 note(traceback.format_exc())
-                self._end(job, "failed", "The server could not do it; its log says why.")
+                self._end(job, "failed", "Internal error; the server's log has the details.")
             else:
                 self._end(job, "done")
-            del job, request  # a prompt may be large, and the next one may be long in coming
+            del job, request  # a prompt may be large, and the next job may come much later
 
     def _end(self, job: Job, state: State, error: str | None = None, field: str | None = None) -> None:
         with self._changed:
             job.error, job.field, job.ended = error, field, time.monotonic()
             job.state = state
+
+
+def _why_cancelled(job: Job) -> str:
+    return "Cancelled." if job.unwanted.is_set() else "Its client has gone."

@@ -30,7 +30,7 @@ from ropelime.web.limits import (
     timed,
 )
 from ropelime.web.schema import ExplainRequest
-from ropelime.web.settings import Settings
+from ropelime.web.settings import ServerSettings
 
 __all__ = ["Order", "Refused", "Service", "snippet"]
 
@@ -56,7 +56,7 @@ class Order:
 class Service:
     """The surrogates, the queue and the history of one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         """Open the history; surrogates are loaded when they are first needed."""
         self.settings = settings
         self.history = History(settings.history)

@@ -1,4 +1,4 @@
-"""What the operator of the server chose: where it listens, which models it has, what it refuses."""
+"""Settings of a server: where it listens, which models it offers, and its limits."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 from ropelime.errors import InputError
 from ropelime.surrogate import is_served
 
-_TOKEN_LENGTH = 16  # characters of a token that somebody thought of; ours have more
+_TOKEN_LENGTH = 16  # characters that a token needs at least; generated ones have more
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may cost.
+    """Limits of one request and of all together.
 
     Attributes:
         request_bytes: Size of a request's body.
-        characters: Characters that a prompt may have; cutting it takes time before its turn comes.
-        features: Features that a prompt may have.
-        budget: Masked prompts that one explanation may read, besides the full and the empty one.
-        answer_tokens: Tokens that an answer may have; memory grows with them.
-        seconds: How long one explanation may take.
-        waiting: Explanations that may wait for their turn; one at a time is made.
-        streams: Progress streams that may be open at once.
+        characters: Characters of a prompt, which is split into features before it is queued.
+        features: Features of a prompt.
+        budget: Masked prompts of one explanation, besides the full and the empty one.
+        answer_tokens: Tokens of an answer; memory grows with them.
+        seconds: Duration of one explanation.
+        waiting: Explanations in the queue; one at a time is running.
+        streams: Progress streams that are open at once.
     """
 
     request_bytes: int = 2_000_000
@@ -43,19 +43,18 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One server.
+class ServerSettings:
+    """Settings of one server.
 
     Attributes:
-        history: The folder that explanations are kept in.
-        models: What may be loaded, by the name that users see; the first is the default.
-        running: Where and how they run, as ``load_surrogate`` takes it; models behind a server run
-            where that runs them.
+        history: The folder of the history.
+        models: The surrogates by the names that users see; the first is the default.
+        running: Options of ``load_surrogate`` for models on this machine.
         host: The address to listen on.
-        token: What every request to the API must carry; None where nobody else can reach it.
-        allowed_hosts: Names by which browsers may call the server, besides its address.
-        limits: What it refuses.
-        patience: Seconds after which a job is cancelled that nobody asks about any more.
+        token: The token that every request to the API must carry; None on loopback.
+        allowed_hosts: Host names of the server, besides its address.
+        limits: Its limits.
+        patience: Seconds without a query after which a job is cancelled.
         grace: The same after its progress stream was closed; a reload of the page takes that long.
     """
 
@@ -73,7 +72,7 @@ class Settings:
         if not self.models:
             raise InputError("A server needs at least one model.")
         if self.token is None and not is_loopback(self.host):
-            raise InputError(f"{self.host} can be reached from other machines: a token is needed.")
+            raise InputError(f"{self.host} can be reached from other machines: a token is required.")
         if self.token is not None:
             check_token(self.token)
 
@@ -84,7 +83,7 @@ class Settings:
 
 
 def default_history() -> Path:
-    """Where explanations are kept: ``$ROPELIME_DATA``, or the user's data folder."""
+    """The default folder of the history: ``$ROPELIME_DATA``, or the user's data folder."""
     if chosen := os.environ.get("ROPELIME_DATA"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -92,37 +91,37 @@ def default_history() -> Path:
 
 
 def labelled(names: list[str]) -> dict[str, str]:
-    """Models by the names that users see: of a path its last part, of an address the model's name."""
-    found: dict[str, str] = {}
+    """Models by the names that users see: the last part of a path, the model's name of an address."""
+    labels: dict[str, str] = {}
     for name in names:
         path = Path(name).expanduser()
         label = path.resolve().name if name and path.exists() else name
         if is_served(name):
             label = name.partition("#")[2].partition("#")[0] or name
-        if label in found and found[label] != name:
-            raise InputError(f"Two models are called {label!r}: {found[label]} and {name}.")
-        found[label] = name
-    return found
+        if label in labels and labels[label] != name:
+            raise InputError(f"Two models are called {label!r}: {labels[label]} and {name}.")
+        labels[label] = name
+    return labels
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Whether an address is reachable from this machine only."""
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(host or "0.0.0.0", None)}
     except (OSError, UnicodeError):
-        raise InputError(f"{host!r} is no address of this machine, nor a name of one.") from None
+        raise InputError(f"{host!r} is not an address or a host name of this machine.") from None
     return all(ipaddress.ip_address(str(a).split("%")[0]).is_loopback for a in addresses)
 
 
 def make_token() -> str:
-    """A token that nobody guesses."""
+    """A random token."""
     return secrets.token_urlsafe(24)
 
 
 def check_token(token: str) -> None:
-    """Refuse a token that is short, or that a header cannot carry."""
+    """Refuse a token that is too short, or that a header cannot carry."""
     if len(token) < _TOKEN_LENGTH or not all("!" <= c <= "~" for c in token):
         raise InputError(
-            f"A token needs at least {_TOKEN_LENGTH} printable ASCII characters without spaces. Leave "
-            "it out to have one made."
+            f"A token needs at least {_TOKEN_LENGTH} printable ASCII characters, without spaces. Omit "
+            "it to have one generated."
         )
