@@ -104,11 +104,11 @@ def test_paste_run_and_point_at_a_sentence(server: tuple[str, Service], open_pag
     page = open_page(server[0])
     page.get_by_label("Prompt", exact=True).fill(TEXT)
     page.get_by_label("Answer", exact=True).fill(ANSWER)
-    page.get_by_label("Cut the prompt into").select_option(label="sentences")
-    page.get_by_label("Read it with").select_option("tiny")
+    page.get_by_label("Split the prompt into").select_option(label="sentences")
+    page.get_by_label("Surrogate").select_option("tiny")
     run(page)
     assert page.title() == f"{ANSWER} · RoPE-LIME"
-    assert "3 sentences · read with tiny" in page.inner_text("#meta")
+    assert "3 sentences · scored by tiny" in page.inner_text("#meta")
     whole = shades(page)
     page.locator(".rl-sentence").nth(1).hover()
     settle(page)
@@ -156,7 +156,7 @@ def test_chat_and_files(server: tuple[str, Service], open_page: Open, tmp_path: 
         page.locator('[data-open="output"]').click()
     chooser.value.set_files(tmp_path / "answer.txt")
     until(lambda: page.input_value("#output") == "Nobody.")
-    page.get_by_label("Cut the prompt into").select_option(label="messages")
+    page.get_by_label("Split the prompt into").select_option(label="messages")
     run(page)
     assert page.locator(".rl-label").all_inner_texts() == ["system", "user"]
 
@@ -202,7 +202,7 @@ def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open
     page.fill("#messages", "[{]")
     page.fill("#budget", "")
     go.click()
-    assert "This is no JSON" in told("#messages")
+    assert "This is not JSON" in told("#messages")
     page.get_by_text("Documents", exact=True).click()
     page.fill("#document-1", "Just one sentence.")
     go.click()
@@ -222,7 +222,7 @@ def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: 
         assert page.inner_text("#stage") == "Reading masked prompts"
         assert "%" in page.inner_text("#left")
         page.get_by_role("link", name="History").click()
-        page.locator("#chip", has_text="Reading").click()
+        page.locator("#chip", has_text="Scoring").click()
         page.get_by_role("button", name="Cancel").click()
         page.wait_for_selector("#progress", state="hidden")
         assert page.locator("#alert").is_hidden()
@@ -244,7 +244,7 @@ def test_two_are_compared(server: tuple[str, Service], open_page: Open) -> None:
     entries.first.wait_for()
     for text in ("Paris.", "Berlin. It is large."):
         page.get_by_label(f"Compare: {text}", exact=True).check()
-    page.get_by_role("button", name="Compare the two that are ticked").click()
+    page.get_by_role("button", name="Compare the two selected").click()
     page.wait_for_selector(".side:nth-child(2) .ropelime")
     answers = page.locator(".side .rl-answer-text").all_inner_texts()
     assert answers == ["Paris.", "Berlin. It is large."]

@@ -1,4 +1,4 @@
-/* The page of the API: what /openapi.json says, put on the page as text. */
+/* The page of the API: the content of /openapi.json, put on the page as text. */
 (async function () {
   "use strict";
 
@@ -12,8 +12,8 @@
   document.getElementById("curl").textContent = [
     `curl ${location.origin}/api/jobs -H 'Content-Type: application/json' \\`,
     `  -d '{"prompt": "Ada is a cat. Bo is a dog.", "output": "Bo is a dog."}'`,
-    `curl -N ${location.origin}/api/jobs/ID/events              # follow it`,
-    `curl ${location.origin}/api/explanations/ID                # look at it`,
+    `curl -N ${location.origin}/api/jobs/ID/events              # follow its progress`,
+    `curl ${location.origin}/api/explanations/ID                # get the result`,
     `curl '${location.origin}/api/explanations/ID/span?start=0&end=2'`
   ].join("\n");
 
@@ -38,20 +38,20 @@
       const add = (name, text) => list.append(make("dt", "", name), make("dd", "", text));
       for (const entry of about.parameters || []) {
         const about = entry.description || entry.schema.description || "";
-        add(entry.name, [type(entry.schema), entry.required ? "needed" : "", about].filter(Boolean).join("; "));
+        add(entry.name, [type(entry.schema), entry.required ? "required" : "", about].filter(Boolean).join("; "));
       }
       if (about.requestBody) {
         const body = named(about.requestBody.content["application/json"].schema.$ref);
         for (const [name, field] of Object.entries(body.properties)) {
-          const needed = (body.required || []).includes(name) ? "needed" : "";
-          add(name, [type(field), needed, field.description].filter(Boolean).join("; "));
+          const required = (body.required || []).includes(name) ? "required" : "";
+          add(name, [type(field), required, field.description].filter(Boolean).join("; "));
         }
       }
       const refusals = Object.keys(about.responses).filter((code) => code >= "400");
       const [[code, answer]] = Object.entries(about.responses).filter(([c]) => c < "400");
       const given = answer.content && answer.content["application/json"];
       add(code, given && given.schema.$ref ? type(given.schema) : answer.description);
-      add("refused", refusals.join(", "));
+      add("errors", refusals.join(", "));
       refusals.forEach((c) => words.set(c, about.responses[c].description));
       box.append(list);
       place.append(box);
@@ -59,7 +59,7 @@
   }
   const list = make("dl", "");
   for (const [code, text] of Array.from(words).sort()) list.append(make("dt", "", code), make("dd", "", text));
-  place.prepend(make("section", "card endpoint", make("h2", "", "Refusals"), make(
-    "p", "", "The body of each says what is wrong in detail, and for which fields in errors."
+  place.prepend(make("section", "card endpoint", make("h2", "", "Errors"), make(
+    "p", "", "The body of each says in detail what is wrong, and in errors for which fields."
   ), list));
 })();

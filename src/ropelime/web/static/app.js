@@ -1,13 +1,13 @@
 /* The page: the form, the run, the result, the comparison and the history.
 
-   Whatever comes from a user or the server is put on the page as text. The result itself is drawn by
-   ropelime.mount, the same component that a downloaded report holds. */
+   Everything from a user or the server is put on the page as text. The result is drawn by ropelime.mount,
+   the component of the downloaded report. */
 (function () {
   "use strict";
 
   const SOON = 400; // milliseconds before a lost stream is opened again
   const TRIES = 5;
-  const FIELDS = ["prompt", "question", "messages", "output", "features", "model", "preset", "readings", "budget", "seed"];
+  const FIELDS = ["prompt", "question", "messages", "output", "features", "model", "preset", "scoring", "budget", "seed"];
   const SIZES = {
     token: "tokens", word: "words", sentence: "sentences", paragraph: "paragraphs", document: "documents",
     message: "messages"
@@ -15,19 +15,19 @@
   const FITS = { document: "context", message: "messages" };
   const WORDS = {
     preset: {
-      evidence: "evidence: what a person would cite", faithful: "faithful: what foretells the answer",
-      paper: "as in the paper"
+      evidence: "evidence: what a person would cite", faithful: "faithful: what predicts the answer",
+      paper: "paper: the published method"
     },
-    readings: { "": "as the preset says", exact: "exact", cheap: "cheap: faster, approximate" }
+    scoring: { "": "default of the preset", exact: "exact", cached: "cached: faster, approximate" }
   };
   const $ = (id) => document.getElementById(id);
 
   let config = null;
   let token = null;
-  let job = null; // the one that runs: { id, abort, state }
+  let job = null; // the running one: { id, abort, state }
   let route = null;
   let mounted = [];
-  let visit = 0; // counts routes, so that what comes late for an old one is dropped
+  let visit = 0; // counts routes, so that late results of an old one are dropped
 
   function make(tag, name, ...children) {
     const element = document.createElement(tag);
@@ -40,7 +40,7 @@
     $("says").textContent = text;
   }
 
-  /* --- storage of this tab: the token, the form, the running job; all of it may be unavailable --- */
+  /* --- storage of this tab: the token, the form, the running job; it may be unavailable --- */
   function recall(key) {
     try {
       return sessionStorage.getItem(`ropelime-${key}`);
@@ -120,9 +120,9 @@
       else if (route === "history") await history(mine);
       else if (route === "e") await result(parts[1] || "", mine);
       else if (route === "compare") await compare(parts[1] || "", parts[2] || "", mine);
-      else lost("There is nothing here", "The address is wrong.");
+      else lost("Page not found", "The address is wrong.");
     } catch (error) {
-      if (mine === visit && error.status !== 401) lost("This cannot be shown", error.message);
+      if (mine === visit && error.status !== 401) lost("This cannot be displayed", error.message);
     }
     if (mine !== visit) return;
     window.scrollTo(0, 0);
@@ -206,17 +206,17 @@
     if (to === "messages") $("messages").value = JSON.stringify(request.messages, null, 2);
     $("output").value = request.output || "";
     turn(to);
-    for (const id of ["features", "model", "preset", "readings"]) {
-      const wanted = request[id] || (id === "readings" ? "" : null);
+    for (const id of ["features", "model", "preset", "scoring"]) {
+      const wanted = request[id] || (id === "scoring" ? "" : null);
       if (Array.from($(id).options).some((option) => option.value === wanted)) $(id).value = wanted;
     }
     $("budget").value = request.budget || "";
     $("seed").value = request.seed || 0;
-    $("more").open = Boolean(request.budget || request.seed) || request.preset !== "evidence" || Boolean(request.readings);
+    $("more").open = Boolean(request.budget || request.seed) || request.preset !== "evidence" || Boolean(request.scoring);
     keep();
   }
 
-  /* What to send, or null where the page itself sees what is wrong. */
+  /* The request, or null where the page itself finds an error. */
   function collect() {
     const request = { output: $("output").value };
     const to = kind();
@@ -231,11 +231,11 @@
         request.messages = JSON.parse($("messages").value);
       } catch (error) {
         const blank = !$("messages").value.trim();
-        blame("messages", blank ? "It is empty. Paste a list of messages." : `This is no JSON: ${error.message}.`);
+        blame("messages", blank ? "It is empty. Paste a list of messages." : `This is not JSON: ${error.message}.`);
         return null;
       }
     }
-    for (const id of ["features", "model", "preset", "readings"]) if ($(id).value) request[id] = $(id).value;
+    for (const id of ["features", "model", "preset", "scoring"]) if ($(id).value) request[id] = $(id).value;
     for (const id of ["budget", "seed"]) {
       const text = $(id).value.trim();
       if (!text) continue;
@@ -276,7 +276,7 @@
     keep();
   }
 
-  /* --- what is wrong, beside the field that is to blame --- */
+  /* --- errors, beside the field that is wrong --- */
   function clean() {
     for (const line of document.querySelectorAll(".wrong")) line.remove();
     for (const control of document.querySelectorAll("[aria-invalid]")) {
@@ -313,7 +313,7 @@
     at.setAttribute("aria-describedby", line.id);
   }
 
-  /* The line is a part of the field's description, so focus reads it out. */
+  /* The line is part of the field's description, so screen readers announce it on focus. */
   function complain(error) {
     if (error.errors && error.errors.length) error.errors.forEach((e) => blame(e.field, e.message));
     else blame("", error.message);
@@ -329,7 +329,7 @@
     const size = new Blob([body]).size;
     const most = config.limits.request_bytes;
     if (size > most) {
-      blame("", `It is ${size.toLocaleString()} bytes long and this server takes at most ${most.toLocaleString()}.`);
+      blame("", `The request has ${size.toLocaleString()} bytes and this server accepts at most ${most.toLocaleString()}.`);
       return;
     }
     job = { id: null, abort: new AbortController(), state: null };
@@ -340,7 +340,7 @@
       });
       job.id = state.id;
       remember("job", state.id);
-      say("The explanation is being made.");
+      say("The explanation is running.");
       if (matchMedia("(max-width: 56rem)").matches) $("progress").scrollIntoView({ block: "center" });
       ended(await follow(state));
     } catch (error) {
@@ -348,7 +348,7 @@
     }
   }
 
-  /* Read the stream of events until the job is over; open it again where it broke. */
+  /* Follow the stream of events until the job ends; reopen it where it broke. */
   async function follow(state) {
     let tries = 0;
     progress(state);
@@ -382,7 +382,7 @@
     job.state = state;
     const { done, total, seconds } = state;
     const waiting = state.state === "queued";
-    const stage = waiting ? (state.ahead ? `Waiting, ${state.ahead} before it` : "Waiting") : state.stage;
+    const stage = waiting ? (state.ahead ? `Waiting, ${state.ahead} ahead` : "Waiting") : state.stage;
     $("stage").textContent = stage.charAt(0).toUpperCase() + stage.slice(1);
     if (total && !waiting) $("bar").setAttribute("value", String(done / total));
     else $("bar").removeAttribute("value");
@@ -413,7 +413,7 @@
     const state = job && job.state;
     $("chip").hidden = !job || !away;
     $("chip").href = "#/";
-    $("chip").textContent = state && state.total ? `Reading, ${Math.floor((100 * state.done) / state.total)}%` : "Waiting";
+    $("chip").textContent = state && state.total ? `Scoring, ${Math.floor((100 * state.done) / state.total)}%` : "Waiting";
   }
 
   function ended(state, error) {
@@ -444,7 +444,7 @@
     $("run").focus();
   }
 
-  /* A page that was loaded again while its job ran: the server waits a moment before it gives it up. */
+  /* After a reload while a job runs: the server waits a moment before it cancels the job. */
   async function resume() {
     const id = recall("job");
     if (!id) return;
@@ -474,9 +474,9 @@
   function meta(summary) {
     const facts = [
       `${summary.count.toLocaleString()} ${SIZES[summary.features]}`,
-      `read with ${summary.model}`,
+      `scored by ${summary.model}`,
       summary.preset === "evidence" ? "" : `preset ${summary.preset}`,
-      summary.readings === "exact" ? "" : `${summary.readings} readings`,
+      summary.scoring === "exact" ? "" : `${summary.scoring} scoring`,
       `in ${summary.seconds.toFixed(1)} s`
     ];
     return [when(summary), ` \u00b7 ${facts.filter(Boolean).join(" \u00b7 ")}`];
@@ -539,7 +539,7 @@
       side.querySelector(".meta").replaceChildren(...(found[i] ? meta(found[i].summary) : []));
       if (found[i]) mounted.push(window.ropelime.mount(side.querySelector(".place"), found[i].view));
     });
-    $("difference").textContent = found[0] && found[1] ? difference(found[0], found[1]) : "Choose two explanations: of two answers, two models or two prompts.";
+    $("difference").textContent = found[0] && found[1] ? difference(found[0], found[1]) : "Choose two explanations to compare two answers, two models or two prompts.";
   }
 
   function difference(a, b) {
@@ -591,8 +591,8 @@
     });
     const link = make("a", "", make("bdi", "", summary.answer));
     link.href = `#/e/${summary.id}`;
-    const share = make("p", "top-share", `${Math.round(100 * summary.top.score)}% `, make("bdi", "", summary.top.text));
-    const about = make("div", "", link, share, make("p", "", make("bdi", "", summary.prompt)), make("p", "", ...meta(summary)));
+    const top = make("p", "top-feature", `${Math.round(100 * summary.top.score)}% `, make("bdi", "", summary.top.text));
+    const about = make("div", "", link, top, make("p", "", make("bdi", "", summary.prompt)), make("p", "", ...meta(summary)));
     const remove = make("button", "link", "Delete");
     remove.type = "button";
     remove.setAttribute("aria-label", `Delete: ${summary.answer}`);
@@ -602,7 +602,7 @@
     return item;
   }
 
-  /* Two presses, so that a slip deletes nothing. */
+  /* Two presses, so that one by mistake deletes nothing. */
   async function forget(summary, item, button) {
     if (button.dataset.sure === undefined) {
       button.dataset.sure = "";
@@ -632,7 +632,7 @@
     $("pair").disabled = ticked.size !== 2;
   }
 
-  /* --- files: read here, in the page, and put into the form --- */
+  /* --- files: read by the page and put into the form --- */
   let opening = null;
 
   async function open(target, files) {
@@ -640,7 +640,7 @@
     const texts = [];
     for (const file of files) {
       if (file.size > config.limits.request_bytes) {
-        blame(target === "documents" ? "context" : target, `${file.name} is larger than this server takes.`);
+        blame(target === "documents" ? "context" : target, `${file.name} is larger than this server accepts.`);
         return;
       }
       try {
@@ -722,7 +722,7 @@
       try {
         list(await data(`/api/explanations?limit=50&before=${older}`));
       } catch (error) {
-        if (error.status !== 401) lost("The history cannot be shown", error.message);
+        if (error.status !== 401) lost("The history cannot be displayed", error.message);
       }
     });
     $("enter-form").addEventListener("submit", (event) => {
@@ -733,7 +733,7 @@
       $("token").value = "";
       begin();
     });
-    /* Links inside the page, such as the component's, must not take the place of the route. */
+    /* Links within the page, such as the component's, must not replace the route. */
     document.addEventListener("click", (event) => {
       const link = event.target.closest('a[href^="#"]');
       const to = link && !link.getAttribute("href").startsWith("#/") && $(link.getAttribute("href").slice(1));
@@ -762,7 +762,7 @@
     options("features", config.features, SIZES);
     options("model", config.models);
     options("preset", config.presets, WORDS.preset);
-    options("readings", ["", ...config.readings], WORDS.readings);
+    options("scoring", ["", ...config.scoring], WORDS.scoring);
     $("features").value = "sentence";
     setDocuments([]);
     turn("prompt");
