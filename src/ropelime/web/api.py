@@ -1,4 +1,4 @@
-"""The JSON API: jobs, the history, and views of what is in it."""
+"""The JSON API: jobs, the history and its explanations."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from ropelime.web.schema import (
 from ropelime.web.service import Service
 
 _TEXTS = {
-    400: "The server is not called by that name, or the body cannot be read.",
+    400: "Unknown host name, or a body that cannot be parsed.",
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another server.",
-    404: "There is nothing of that name.",
+    404: "Not found.",
     413: "The request is too large.",
     415: "The request is not JSON, or does not say that it is.",
-    422: "A field is wrong or goes beyond a limit; `errors` says which and why.",
-    429: "The server has enough to do; try again later.",
+    422: "A field is wrong or exceeds a limit; `errors` says which and why.",
+    429: "The server is busy; try again later.",
 }
 
 
@@ -52,15 +52,15 @@ def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service(request: Request) -> Service:
-    """The server's parts, as the routes are given them."""
+    """The service of the application, for the routes."""
     found: Service = request.app.state.service
     return found
 
 
 Here = Annotated[Service, Depends(service)]
 At = Annotated[int, Query(ge=0, lt=2**53)]
-# The guard asks for the token before any route runs; this only says so in the description.
-_BEARER = HTTPBearer(auto_error=False, description="The token, where the server asks for one.")
+# The guard checks the token before any route runs; this only documents it.
+_BEARER = HTTPBearer(auto_error=False, description="The token, where the server requires one.")
 router = APIRouter(prefix="/api", dependencies=[Depends(_BEARER)])
 
 
@@ -98,7 +98,7 @@ def submit(request: ExplainRequest, here: Here, response: Response) -> JobView:
 
 @router.get("/jobs/{name}", tags=["jobs"], responses=_problems(404, 422), operation_id="job")
 def job(name: Name, here: Here) -> JobView:
-    """Where a job stands."""
+    """The state of a job."""
     return _job(here, _known(here, name))
 
 
@@ -138,7 +138,7 @@ def history(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
 ) -> HistoryPage:
-    """What was explained, the newest first."""
+    """The explanations, the newest first."""
     rows = here.history.page(limit + 1, before)
     return HistoryPage(
         items=[Summary(**row) for _, row in rows[:limit]],
@@ -225,13 +225,13 @@ def download_json(name: Name, here: Here) -> Response:
     responses={
         **_problems(404, 422),
         200: {
-            "description": "A page that needs no server.",
+            "description": "A self-contained page.",
             "content": {"text/html": {"schema": {"type": "string"}}},
         },
     },
 )
 def download_html(name: Name, here: Here) -> Response:
-    """Download an explanation as one HTML file that needs nothing else."""
+    """Download an explanation as one self-contained HTML file."""
     return HTMLResponse(html.report(_kept(here, name)), headers=_attachment(name, "html"))
 
 
@@ -271,7 +271,7 @@ def _cut(explanation: Explanation, start: int, end: int) -> Explanation:
 
 
 def _missing(what: str) -> HTTPException:
-    return HTTPException(404, f"There is no {what} of that name here.")
+    return HTTPException(404, f"There is no {what} of that name.")
 
 
 def _attachment(name: str, ending: str) -> dict[str, str]:

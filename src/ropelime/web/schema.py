@@ -39,7 +39,7 @@ class Problem(BaseModel):
     """Why a request was refused."""
 
     detail: str = Field(description="What is wrong, and what to do about it.")
-    errors: list[FieldProblem] = Field(default=[], description="The same for each field to blame.")
+    errors: list[FieldProblem] = Field(default=[], description="The same for each wrong field.")
 
 
 def _one_message(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -157,15 +157,15 @@ else:
 
 
 class JobView(BaseModel):
-    """Where a job stands."""
+    """The state of a job."""
 
     id: str = Field(description="Also the name of the explanation once the job is done.")
     state: State
-    stage: str = Field(description="What is being done, in words.")
-    ahead: int = Field(description="Jobs that come before it.")
+    stage: str = Field(description="The current step, in words.")
+    ahead: int = Field(description="Jobs ahead of it in the queue.")
     done: int = Field(description="Tokens that were scored.")
     total: int = Field(description="Tokens to score in all; 0 while that is not known.")
-    seconds: float = Field(description="How long it has been worked on.")
+    seconds: float = Field(description="How long it has been running.")
     error: str | None = Field(description="Why it failed or was cancelled.")
     field: str | None = Field(description="The field of the request that was the reason.")
 
