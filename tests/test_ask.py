@@ -519,7 +519,7 @@ def test_the_second_time_nothing_is_paid(server: Proxy, documents: list[str], ca
     assert "m answered after 1 failed try" in first.err
     assert main(command(server, documents)) == 0
     second = capsys.readouterr()
-    assert "was there already, and nothing was paid" in second.err
+    assert "came from the cache, at no cost" in second.err
     assert len(server.seen) == 2
     assert main(command(server, documents, "--no-cache", "--no-stream")) == 0
     assert len(server.seen) == 3

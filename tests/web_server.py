@@ -33,7 +33,7 @@ SENTENCES = ("Paris is the capital of France. ", "It lies on the Seine. ", "Berl
 PLAIN: dict[str, Any] = {
     "prompt": "".join(SENTENCES),
     "output": "The capital is Paris.",
-    "model": "tiny",
+    "surrogate": "tiny",
 }
 DOCUMENTS: dict[str, Any] = {
     "context": ["Paris lies on the Seine.", "Berlin is the capital of Germany."],
@@ -84,10 +84,10 @@ class Server:
 
 
 @contextmanager
-def serving(history: Path, *arguments: str, model: str | None = None) -> Iterator[Server]:
+def serving(history: Path, *arguments: str, surrogate: str | None = None) -> Iterator[Server]:
     """Start ``ropelime serve`` on a free port and stop it in the end."""
     command = [sys.executable, "-m", "ropelime", "serve", "--port", "0", "--history", str(history)]
-    command += ["--model", model or str(tiny_folder()), *arguments]
+    command += ["--surrogate", surrogate or str(tiny_folder()), *arguments]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def wait(client: httpx.Client, name: str) -> dict[str, Any]:
 
 
 class Slow(Surrogate):
-    """A surrogate that waits before each pass, so that a test can meet it in the middle of its work."""
+    """A surrogate that waits before each batch, so that a test meets it in the middle of its work."""
 
     def __init__(self, pause: float = 0.05) -> None:
         self.inner = load_surrogate(str(tiny_folder()))

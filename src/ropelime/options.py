@@ -25,7 +25,7 @@ from ropelime.method.targets import TARGETS, Target, resolve_target
 from ropelime.registry import describe, spelled, unknown
 from ropelime.surrogate.base import Ablation
 from ropelime.text.features import GRANULARITIES
-from ropelime.text.prompt import Span, check_text
+from ropelime.text.prompt import Span, check_text, naming_field
 
 Granularity = Literal["token", "word", "sentence", "paragraph", "document", "message"]
 PresetName = Literal["evidence", "faithful", "paper"]
@@ -91,7 +91,15 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def _option(default: Any, parse: Callable[[Any], Any], json: Any, help: str, **how: Any) -> Any:
+def _option(
+    default: Any,
+    parse: Callable[[Any], Any],
+    json: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    **how: Any,
+) -> Any:
     """A field with what the command line and the web API need to know about it.
 
     Args:
@@ -100,15 +108,20 @@ def _option(default: Any, parse: Callable[[Any], Any], json: Any, help: str, **h
             too.
         json: Its type in JSON.
         help: What it does.
+        choices: Values to offer; others are possible unless ``json`` lists the same.
         **how: More arguments for the command line's parser.
     """
-    metadata = {"parse": parse, "json": json, "help": help, "argument": how}
+    metadata = {"parse": parse, "json": json, "help": help, "choices": choices, "argument": how}
     return field(default=default, metadata=metadata)
 
 
 def _strategy(kind: str, known: Mapping[str, type], resolve: Callable[[object], Any], help: str) -> Any:
     shown = f"{help}: {spelled(known)}; parameters may be left out; the preset decides if not given"
-    return _option(None, lambda spec: spec if spec is None else resolve(spec), str | None, shown)
+
+    def parse(spec: Any) -> Any:
+        return None if spec is None else resolve(spec)
+
+    return _option(None, parse, str | None, shown, choices=tuple(known))
 
 
 def _named(kind: str, known: Sequence[str]) -> Callable[[Any], Any]:
@@ -165,16 +178,17 @@ class Options:
     """How to explain, whatever the prompt. Names are resolved and mistakes refused when it is made."""
 
     features: Granularity | Sequence[Span] = _option(
-        "sentence", _features, Granularity,
+        "sentence", _features, Granularity | list[list[int]],
         "what is removed and ranked: token, word, sentence, paragraph, document (each chunk), message "
-        "(each message or tool call); in Python also a list of (start, end) in the prompt's text",
-        metavar="KIND",
+        "(each message or tool call); in Python and JSON also a list of (start, end) in the prompt's "
+        "text",
+        choices=GRANULARITIES, metavar="KIND",
     )  # fmt: skip
     preset: PresetName = _option(
         "evidence", _named("preset", tuple(PRESETS)), PresetName,
         "which question to answer; evidence: which parts would a person cite for the answer? faithful: "
         "which parts predict its probability under ablations? paper: the paper's method",
-        metavar="NAME",
+        choices=tuple(PRESETS), metavar="NAME",
     )  # fmt: skip
     sampler: Any = _strategy("sampler", SAMPLERS, resolve_sampler, "which masks to score")
     target: Any = _strategy("target", TARGETS, resolve_target, "what the fit explains")
@@ -184,26 +198,26 @@ class Options:
         "delete", Ablation.of, str,
         "what replaces a removed feature: delete closes the gap, in-place keeps the positions of the "
         "rest, placeholder:TEXT inserts a text",
-        metavar="HOW",
+        choices=("delete", "in-place", "placeholder:[...]"), metavar="HOW",
     )  # fmt: skip
     scoring: Scoring | None = _option(
         None, _named("scoring", SCORING), Scoring | None,
         "exact runs the surrogate over every masked prompt; cached runs the prompt once and, for each "
         "mask, only what follows the last feature, with the removed features' KV cache hidden: fewer "
         "tokens, but kept features have attended to removed ones; the preset decides if not given",
-        metavar="HOW",
+        choices=SCORING, metavar="HOW",
     )  # fmt: skip
     budget: Any = _option(
         "auto", Budget.of, int | str,
         "how much to score besides the full prompt and the prompt with no feature: auto stops by "
         "itself; or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
-        metavar="LIMIT",
+        choices=("auto",), metavar="LIMIT",
     )  # fmt: skip
     seed: int = _option(0, _seed, int, "seed of the masks", type=int)
     also: PresetName | None = _option(
         None, _named("preset", tuple(PRESETS)), PresetName | None,
         "a second preset to answer in the same call; its explanation is e.also",
-        metavar="PRESET",
+        choices=tuple(PRESETS), metavar="PRESET",
     )  # fmt: skip
     instead_of: str | None = _option(
         None, _instead_of, str | None,
@@ -218,18 +232,21 @@ class Options:
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
-            parsed = each.metadata["parse"](getattr(self, each.name))
+            with naming_field(each.name):
+                parsed = each.metadata["parse"](getattr(self, each.name))
             object.__setattr__(self, each.name, parsed)
         if self.scoring == "cached" and self.ablation.how != "delete":
             raise InputError(
                 "Cached scoring hides features in the KV cache and cannot honour "
-                f"ablation={str(self.ablation)!r}."
+                f"ablation={str(self.ablation)!r}.",
+                field="scoring",
             )
         target = describe(self.recipe.target)["name"]
         if (target == _CONTRAST) != (self.instead_of is not None):
             raise InputError(
                 f"instead_of='another answer' and target={_CONTRAST!r} go together; "
-                f"got target={target!r}."
+                f"got target={target!r}.",
+                field="instead_of",
             )
         if self.also is not None:
             self.second()

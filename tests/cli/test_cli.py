@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import io
 import json
 import os
@@ -17,7 +19,7 @@ import pytest
 
 from ropelime import load
 from ropelime.cli import main, parser
-from ropelime.options import PRESETS
+from ropelime.options import PRESETS, Options
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.surrogate.catalog import HUB
 from ropelime.surrogate.embedded import embedded_folder
@@ -79,6 +81,37 @@ def test_help_says_what_each_preset_is_for(capsys: Capture) -> None:
     for preset in PRESETS:
         assert re.search(rf"\b{preset}( \(default\))?: ", text)
     assert "the preset decides if not given" in text
+
+
+def arguments_of(command: str) -> dict[str, argparse.Action]:
+    """The arguments of a command by their names."""
+    top: Any = parser()._subparsers
+    return {
+        name: action
+        for action in top._group_actions[0].choices[command]._actions
+        for name in action.option_strings
+    }
+
+
+def test_every_option_is_an_argument() -> None:
+    """As the library declares it, in all commands that explain."""
+    for command in ("explain", "ask", "batch", "check", "demo"):
+        known = arguments_of(command)
+        for option in dataclasses.fields(Options):
+            action = known[f"--{option.name.replace('_', '-')}"]
+            assert str(action.help).startswith(option.metadata["help"])
+            assert action.default == option.default
+
+
+def test_a_model_is_the_answering_model_and_a_surrogate_scores() -> None:
+    described = set()
+    for command in commands():
+        known = arguments_of(command)
+        assert ("--model" in known) == (command in ("ask", "batch"))
+        assert ("--surrogate" in known) == (command != "models")
+        if "--surrogate" in known:
+            described.add(re.search(r": (.*?);", str(known["--surrogate"].help))[1])  # type: ignore[index]
+    assert len(described) == 1, "the same in all commands"
 
 
 def test_version(capsys: Capture) -> None:
@@ -174,7 +207,7 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--question", "Why?"], "question goes with context"),
         (["--context", "PROMPT"], "exactly one of"),
         (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
-        (["--messages", "PROMPT"], "is no JSON"),
+        (["--messages", "PROMPT"], "is not JSON"),
         (["--output", ""], "output is empty"),
         (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
     ],

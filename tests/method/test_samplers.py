@@ -227,6 +227,7 @@ def test_mixed_draws_each_part_and_takes_doubles_once() -> None:
         ("sparse-k:2:M:kept:0", "must be a whole number"),
         ("bernoulli:0", "count of bernoulli must be a whole number of at least 1"),
         ("bernoulli:2.5", "whole number"),
+        ("bernoulli:true", "whole number"),
         ("bernoulli:64:1", "between 0 and 1"),
         ("bernoulli:64:nan", "between 0 and 1"),
         ("shapley:0", "count of shapley"),

@@ -102,6 +102,12 @@ def test_wrong_parameters_of_evidence(spec: str) -> None:
         resolve_target(spec)
 
 
+@pytest.mark.parametrize("given", ["shift:-1", "shift:nan", "shift:inf", "shift:"])
+def test_wrong_parameters_of_shift(given: str) -> None:
+    with pytest.raises(InputError, match="floor of shift must be a number from 0 on"):
+        resolve_target(given)
+
+
 def test_nll_is_the_drop_of_the_log_probability_in_nats() -> None:
     scores = scoring(MASKS, log([0.5, 0.8], [0.25, 0.8], [0.5, 0.1]))
     assert np.allclose(NLL().values(scores), [0, math.log(2), math.log(8)])

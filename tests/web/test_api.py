@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import socket
@@ -14,6 +15,8 @@ import httpx
 import pytest
 
 import ropelime
+from ropelime.method.budget import Budget
+from ropelime.options import PRESETS, Options
 from ropelime.web import settings as web_settings
 from ropelime.web.service import Service, snippet
 from web_server import (
@@ -85,14 +88,121 @@ def test_it_is_what_the_library_makes(client: httpx.Client, request_: dict[str, 
     assert (state["state"], state["error"]) == ("done", None)
     assert state["done"] == state["total"] > 0
     given = client.get(f"/api/explanations/{state['id']}/explanation.json")
-    options = {key: value for key, value in request_.items() if key != "model"}
-    expected = ropelime.explain(**options, surrogate=str(tiny_folder()), progress=False)
+    expected = ropelime.explain(**{**request_, "surrogate": str(tiny_folder())}, progress=False)
     ours, theirs = given.json(), json.loads(expected.to_json())
     assert ours.pop("config")["surrogate"] == {
         **theirs.pop("config")["surrogate"],
         "name": "tiny",  # and not where it lies
     }
     assert ours == theirs
+
+
+OPTIONS: dict[str, tuple[Any, Any]] = {  # a value to send, and what the explanation records of it
+    "features": ([[0, 32], [32, 54], [54, 78]], "spans"),
+    "preset": ("faithful", "faithful"),
+    "sampler": ("bernoulli:16:0.4", {"name": "bernoulli", "count": 16, "p": 0.4}),
+    "target": ("logit", {"name": "logit"}),
+    "kernel": ("cosine:0.5", {"name": "cosine", "width": 0.5}),
+    "regressor": ("ridge:2", {"name": "ridge", "alpha": 2}),
+    "ablation": ("placeholder:...", "placeholder:..."),
+    "scoring": ("exact", "exact"),
+    "budget": ("900 tokens", "900 tokens"),
+    "seed": (7, 7),
+    "also": ("faithful", "faithful"),
+    "instead_of": ("The capital is Rome.", "The capital is Rome."),
+    "interactions": (True, True),
+}
+
+
+def test_the_api_has_the_options_of_the_library(client: httpx.Client) -> None:
+    names = [option.name for option in dataclasses.fields(Options)]
+    assert list(OPTIONS) == names
+    assert [option["name"] for option in client.get("/api/config").json()["options"]] == names
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["ExplainRequest"]
+    given = {"prompt", "context", "question", "messages", "output", "surrogate"}
+    assert set(schema["properties"]) - given == set(names)
+    for option in dataclasses.fields(Options):
+        about = schema["properties"][option.name]
+        assert about["description"] == option.metadata["help"]
+        assert about.get("default") == option.default
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_reaches_the_explanation(client: httpx.Client, name: str) -> None:
+    sent, recorded = OPTIONS[name]
+    state = finished(client, {**PLAIN, name: sent})
+    assert (state["state"], state["error"]) == ("done", None)
+    found = client.get(f"/api/explanations/{state['id']}/explanation.json").json()
+    config = found["config"]
+    assert (found["also"]["config"]["preset"] if name == "also" else config[name]) == recorded
+    expected = ropelime.explain(
+        **{**PLAIN, name: sent, "surrogate": str(tiny_folder())}, progress=False
+    ).to_dict()
+    for key in ("weights", "cost", "interactions"):
+        assert found[key] == json.loads(json.dumps(expected[key])), key
+    kept = client.get(f"/api/explanations/{state['id']}").json()
+    assert kept["request"][name] == sent
+    assert kept["summary"]["preset"] == config["preset"]
+    assert kept["summary"]["scoring"] == config["scoring"]
+
+
+@pytest.mark.parametrize("form", [9, "9", "40 masks", "900 tokens", "5 seconds", "auto"])
+def test_a_budget_comes_in_all_forms(client: httpx.Client, form: int | str) -> None:
+    state = finished(client, {**PLAIN, "budget": form})
+    assert state["state"] == "done", state
+    found = client.get(f"/api/explanations/{state['id']}/explanation.json").json()
+    assert found["config"]["budget"] == str(Budget.of(form))
+
+
+def test_chunks_may_name_their_source(client: httpx.Client) -> None:
+    chunks = ["One is here.", {"text": "Two is there.", "source": "b.pdf", "page": 3}]
+    state = finished(client, {**DOCUMENTS, "context": chunks})
+    assert state["state"] == "done", state
+    found = client.get(f"/api/explanations/{state['id']}").json()
+    assert found["request"]["context"] == chunks
+    assert "b.pdf, page 3" in json.dumps(found["view"])
+
+
+def test_messages_may_hold_tool_calls_and_parts(client: httpx.Client) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "map"}'}}
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Where?"}, {"type": "text", "text": "Say."}],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "In Paris."},
+        {"role": "assistant", "function_call": {"name": "end", "arguments": "{}"}},
+    ]
+    state = finished(client, {**CHAT, "messages": messages})
+    assert state["state"] == "done", state
+    found = client.get(f"/api/explanations/{state['id']}").json()
+    assert found["request"]["messages"] == messages, "as they were sent"
+    kept = client.get(f"/api/explanations/{state['id']}/explanation.json").json()
+    expected = ropelime.explain(
+        messages=messages, output=CHAT["output"], features="message",
+        surrogate=str(tiny_folder()), progress=False,
+    )  # fmt: skip
+    assert kept["weights"] == list(expected.weights)
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    body = refusal(client.post("/api/jobs", json={**CHAT, "messages": image}), 422)
+    assert body["errors"][0]["field"] == "messages"
+    assert "image_url, and only text can be explained" in body["detail"]
+
+
+def test_several_surrogates_are_averaged(tmp_path: Path) -> None:
+    models = {"tiny": str(tiny_folder()), "twin": str(tiny_folder())}
+    with live(settings(tmp_path, models=models)) as (client, _):
+        state = finished(client, {**PLAIN, "surrogate": ["twin", "tiny"]})
+        assert state["state"] == "done", state
+        found = client.get(f"/api/explanations/{state['id']}").json()
+        assert found["summary"]["surrogate"] == found["request"]["surrogate"] == ["twin", "tiny"]
+        kept = client.get(f"/api/explanations/{state['id']}/explanation.json").json()
+        assert [each["name"] for each in kept["config"]["surrogates"]] == ["twin", "tiny"]
+        state = finished(client, {key: PLAIN[key] for key in ("prompt", "output")})
+        found = client.get(f"/api/explanations/{state['id']}").json()
+        assert found["summary"]["surrogate"] == ["tiny"], "the first is the default"
+        assert found["request"]["surrogate"] == "tiny"
 
 
 def test_an_explanation_can_be_looked_at(client: httpx.Client, made: str) -> None:
@@ -104,7 +214,7 @@ def test_an_explanation_can_be_looked_at(client: httpx.Client, made: str) -> Non
     assert len(found["view"]["features"]) == 2
 
 
-def test_a_span_of_the_answer_needs_no_new_pass(
+def test_a_span_of_the_answer_needs_no_new_scores(
     client: httpx.Client, made: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "e.json"
@@ -112,8 +222,9 @@ def test_a_span_of_the_answer_needs_no_new_pass(
     expected = ropelime.load(file).for_output(0, 17)
     found = client.get(f"/api/explanations/{made}/span", params={"start": 0, "end": 17}).json()
     assert found["text"] == "Paris lies there."
-    assert [s["score"] for s in found["shares"]] == [s.normalized_weight for s in expected.top()]
-    assert [s["weight"] for s in found["shares"]] == [s.weight for s in expected.top()]
+    ranking, top = found["ranking"], expected.top()
+    assert [r["normalized_weight"] for r in ranking] == [t.normalized_weight for t in top]
+    assert [r["weight"] for r in ranking] == [t.weight for t in top]
     for start, end in [(5, 5), (17, 0), (0, 1000)]:
         answer = client.get(f"/api/explanations/{made}/span", params={"start": start, "end": end})
         assert "does not lie in the explained output" in refusal(answer, 422)["detail"]
@@ -165,8 +276,14 @@ def test_the_stream_tells_the_whole_story(client: httpx.Client) -> None:
 
 def test_the_configuration_offers_what_there_is(client: httpx.Client) -> None:
     offered = client.get("/api/config").json()
-    assert offered["models"] == ["tiny"]
+    assert offered["surrogates"] == ["tiny"]
     assert offered["limits"]["features"] == 500
+    options = {option["name"]: option for option in offered["options"]}
+    assert options["preset"]["choices"] == list(PRESETS)
+    assert options["features"]["default"] == "sentence"
+    kinds = {name: option["kind"] for name, option in options.items()}
+    assert {name for name, kind in kinds.items() if kind == "choice"} == {"preset", "scoring", "also"}
+    assert (kinds["seed"], kinds["interactions"], kinds["budget"]) == ("number", "switch", "text")
     assert str(tiny_folder()) not in client.get("/api/config").text
 
 
@@ -180,17 +297,28 @@ def test_the_configuration_offers_what_there_is(client: httpx.Client) -> None:
         ({"prompt": "a\0b. c."}, "prompt", "NUL"),
         ({"prompt": None}, "prompt", "exactly one of"),
         ({"context": ["a", "b"]}, "context", "exactly one of"),
-        ({"question": "Why?"}, "question", "goes with documents"),
+        ({"question": "Why?"}, "question", "question goes with context"),
         ({"output": ""}, "output", "The answer is empty"),
         ({"prompt": "One sentence."}, "features", "at least two"),
         ({"features": "document"}, "features", "needs context"),
         ({"features": "verse"}, "features", "Input should be"),
-        ({"model": "/etc/passwd"}, "model", "no model of that name. It has: tiny."),
-        ({"budget": 0}, "budget", "greater than or equal to 1"),
+        ({"surrogate": "/etc/passwd"}, "surrogate", "no surrogate of that name. It has: tiny."),
+        ({"surrogate": ["tiny", "gpt2"]}, "surrogate", "no surrogate of that name. It has: tiny."),
+        ({"surrogate": []}, "surrogate", "at least one"),
+        ({"surrogate": ["tiny", "tiny"]}, "surrogate", "none of them twice"),
+        ({"surrogate": 7}, "surrogate", "a valid string, or a valid list"),
+        ({"budget": 0}, "budget", "at least 1, not 0"),
         ({"budget": 1001}, "budget", "at most 1,000"),
-        ({"budget": "7"}, "budget", "valid integer"),
+        ({"budget": "1,001 masks"}, "budget", "at most 1,000"),
+        ({"budget": "1801 seconds"}, "budget", "at most 1,800 seconds"),
+        ({"budget": 7.5}, "budget", "a valid integer, or a valid string"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
-        ({"surrogate": "gpt2"}, "surrogate", "not permitted"),
+        ({"sampler": "bernoulli:2000"}, "sampler", "at most 1,000"),
+        ({"sampler": "mixed:hadamard/1_000_000"}, "sampler", "at most 1,000"),
+        ({"sampler": "mixed:" + "+".join(["hadamard"] * 50)}, "sampler", "at most 200 characters"),
+        ({"regressor": "bayes-ridge:1000"}, "regressor", "at most 20 times"),
+        ({"ablation": "placeholder:" + "x" * 200_000}, "ablation", "600,000 characters"),
+        ({"model": "tiny"}, "model", "not permitted"),
         ({"prompt": "It is. " * 501}, "features", "501 features"),
         ({"prompt": "a" * 500_001}, "prompt", "500,001 characters"),
     ],
@@ -204,17 +332,71 @@ def test_a_wrong_field_is_named(
     assert len(body["detail"]) < 2100, "what was sent is not sent back"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("features", "verse", "Input should be 'token'"),
+        ("features", [[0, 5, 9]], "must be (start, end)"),
+        ("features", [[0, 5], [3, 9]], "overlaps"),
+        ("features", [[0, 9999], [3, 9]], "does not lie in the prompt"),
+        ("preset", "proof", "Input should be 'evidence'"),
+        ("sampler", "leave-one", "Did you mean 'leave-one-out'"),
+        ("target", "nil", "Did you mean 'nll'"),
+        ("kernel", "cosine:0", "width of cosine must be above 0"),
+        ("regressor", "ridge:many", "alpha is a number, not 'many'"),
+        ("ablation", "blank", "Known: delete, in-place, placeholder"),
+        ("scoring", "cheap", "Input should be 'cached' or 'exact'"),
+        ("budget", "many", "'20000 tokens' or '5 seconds'"),
+        ("seed", "7", "a valid integer"),
+        ("also", "proof", "Input should be 'evidence'"),
+        ("instead_of", " ", "instead_of is empty"),
+        ("interactions", "yes", "a valid boolean"),
+    ],
+)
+def test_a_wrong_option_is_named(client: httpx.Client, name: str, value: Any, words: str) -> None:
+    body = refusal(client.post("/api/jobs", json={**PLAIN, name: value}), 422)
+    assert [e["field"] for e in body["errors"]] == [name]
+    assert words in body["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"scoring": "cached", "ablation": "in-place"}, "scoring", "cannot honour"),
+        ({"target": "contrast"}, "instead_of", "go together"),
+        ({"target": "nll", "instead_of": "Rome."}, "instead_of", "go together"),
+        ({"features": "message"}, "features", "needs messages"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_named(
+    client: httpx.Client, change: dict[str, Any], field: str, words: str
+) -> None:
+    body = refusal(client.post("/api/jobs", json={**PLAIN, **change}), 422)
+    assert [e["field"] for e in body["errors"]] == [field]
+    assert words in body["errors"][0]["message"]
+
+
 def test_the_document_that_is_wrong_is_named(client: httpx.Client) -> None:
     body = refusal(client.post("/api/jobs", json={**DOCUMENTS, "context": ["a", " "]}), 422)
     assert body["errors"] == [
         {
             "field": "context.1",
-            "message": "Document 2 is empty. Pass the text that you want explained.",
+            "message": "context[1] is empty. Pass the text that you want explained.",
         }
     ]
+    for wrong, words in (
+        (7, "a valid string, or a valid dictionary"),
+        ({"page": 1}, "text is missing"),
+    ):
+        body = refusal(client.post("/api/jobs", json={**DOCUMENTS, "context": ["a", wrong]}), 422)
+        assert [e["field"] for e in body["errors"]] == ["context.1"]
+        assert words in body["errors"][0]["message"]
     chat = {**CHAT, "messages": [{"role": "user"}]}
     body = refusal(client.post("/api/jobs", json=chat), 422)
     assert body["errors"][0]["field"] == "messages.0.content"
+
+
+MESSAGE = b'{"output": "a", "messages": [{"role": "user", "content": "One. Two.", "x": %s}]}'
 
 
 @pytest.mark.parametrize(
@@ -226,9 +408,14 @@ def test_the_document_that_is_wrong_is_named(client: httpx.Client) -> None:
         (b"null", 422),
         (b"\xff\xfe", 422),
         (b'{"output": NaN, "prompt": 1e999}', 422),
-        (b'{"prompt": "a. b.", "output": "\\ud800"}', 422),
-        (b'{"prompt": "a. b.", "output": "a", "model": "\\ud800"}', 422),
-        (b'{"prompt": "a. b.", "output": "a", "\\ud800": 1}', 422),
+        (b'{"prompt": "One. Two.", "output": "\\ud800"}', 422),
+        (b'{"prompt": "One. Two.", "output": "a", "surrogate": "\\ud800"}', 422),
+        (b'{"prompt": "One. Two.", "output": "a", "sampler": "\\ud800"}', 422),
+        (b'{"prompt": "One. Two.", "output": "a", "ablation": "placeholder:\\ud800"}', 422),
+        (b'{"prompt": "One. Two.", "output": "a", "\\ud800": 1}', 422),
+        (MESSAGE % b"NaN", 422),
+        (MESSAGE % b'{"\\ud800": "\\udfff"}', 422),
+        (MESSAGE % (b"[" * 200 + b"]" * 200), 422),
         (b"[" * 100_000, 400),  # deeper, and a number longer, than the parser takes
         (b'{"seed": ' + b"9" * 10_000 + b"}", 400),
     ],
@@ -269,6 +456,15 @@ def test_what_only_the_model_knows_is_refused_by_the_job(tmp_path: Path) -> None
         assert "Set a budget up to that" in budget["error"]
         answer = finished(client, {**PLAIN, "output": "x" * 200})
         assert (answer["state"], answer["field"]) == ("failed", "output")
+        other = finished(client, {**PLAIN, "instead_of": "x" * 200})
+        assert (other["state"], other["field"]) == ("failed", "instead_of")
+        for change in (
+            {"budget": "1000000 tokens"},
+            {"budget": "9 seconds", "sampler": "exhaustive", "features": "word", "prompt": "a b c d e"},
+        ):
+            masks = finished(client, {**PLAIN, **change})
+            assert (masks["state"], masks["field"]) == ("failed", "budget"), change
+            assert "this server scores at most 10" in masks["error"]
         window = finished(client, {**PLAIN, "prompt": "It is. It " + "b" * 20_000})
         assert (window["state"], window["field"]) == ("failed", "prompt")
         assert "tiny can read 4,096 in all" in window["error"]
@@ -282,8 +478,8 @@ def test_a_model_that_cannot_be_loaded_keeps_its_place_secret(
     (tmp_path / "secret").mkdir()
     models = {"broken": str(tmp_path / "secret")}
     with live(settings(tmp_path / "h", models=models)) as (client, _):
-        state = finished(client, {**PLAIN, "model": "broken"})
-    assert (state["state"], state["field"]) == ("failed", "model")
+        state = finished(client, {**PLAIN, "surrogate": "broken"})
+    assert (state["state"], state["field"]) == ("failed", "surrogate")
     assert state["error"] == "broken could not be loaded; the server's log says why."
     assert "secret has no config.json" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 
 import ropelime
 from ropelime import example
+from ropelime.options import Options
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.web.service import Service
 from toy import additive
-from web_server import DOCUMENTS, PLAIN, Slow, finished, live, settings, until
+from web_server import DOCUMENTS, PLAIN, Slow, finished, live, settings, tiny_folder, until
 
 Page = Any  # of Playwright, which may be missing
 Open = Callable[..., Page]
@@ -108,7 +110,7 @@ def test_paste_run_and_point_at_a_sentence(server: tuple[str, Service], open_pag
     page.get_by_label("Surrogate").select_option("tiny")
     run(page)
     assert page.title() == f"{ANSWER} · RoPE-LIME"
-    assert "3 sentences · scored by tiny" in page.inner_text("#meta")
+    assert "3 sentences · scored by tiny · preset evidence · cached scoring" in page.inner_text("#meta")
     whole = shades(page)
     page.locator(".rl-sentence").nth(1).hover()
     settle(page)
@@ -169,6 +171,7 @@ def test_chat_and_files(server: tuple[str, Service], open_page: Open, tmp_path: 
     chooser.value.set_files([tmp_path / "one.txt", tmp_path / "two.txt"])
     page.wait_for_selector("#document-2")
     assert page.get_by_label("Document 2", exact=True).input_value() == "This is two."
+    assert page.locator(".document .aside").all_inner_texts() == ["one.txt", "two.txt"]
     page.get_by_role("button", name="Remove document 1").click()
     assert page.get_by_label("Document 1", exact=True).input_value() == "This is two."
 
@@ -180,33 +183,110 @@ def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open
     def told(control: str) -> str:
         page.wait_for_selector(f"{control}[aria-invalid]")
         assert page.locator(f"{control}:focus").count() == 1
-        line = page.locator("#" + page.get_attribute(control, "aria-describedby"))
+        line = page.locator("#" + page.get_attribute(control, "aria-describedby").split()[0])
         below = line.bounding_box()["y"] - page.locator(control).bounding_box()["y"]
         assert below > 0
         return str(line.inner_text())
 
     go.click()
-    assert "The prompt is empty" in told("#prompt")
+    assert "prompt is empty" in told("#prompt")
     page.fill("#prompt", TEXT)
     go.click()
     assert "The answer is empty" in told("#output")
     assert page.locator(".wrong").count() == 1
     page.fill("#output", ANSWER)
-    page.get_by_text("More options").click()
-    for text, words in (("many", "A whole number"), ("99999", "at most 1,000")):
-        page.fill("#budget", text)
+    for name, text, words in (
+        ("seed", "many", "A whole number"),
+        ("budget", "many", "budget must be 'auto', a number of masks"),
+        ("budget", "99999", "at most 1,000"),
+        ("sampler", "leave-one", "Did you mean 'leave-one-out'"),
+        ("ablation", "blank", "Known: delete, in-place"),
+    ):
+        page.evaluate("document.getElementById('more').open = true")
+        page.fill(f"#{name}", text)
+        page.evaluate("document.getElementById('more').open = false")
         go.click()
-        page.locator("#budget-wrong", has_text=words).wait_for()
-        told("#budget")
+        page.locator(f"#{name}-wrong", has_text=words).wait_for()
+        told(f"#{name}")
+        assert page.get_attribute(f"#{name}", "aria-describedby") == f"{name}-wrong {name}-help"
+        page.fill(f"#{name}", "")
     page.get_by_text("Chat", exact=True).click()
     page.fill("#messages", "[{]")
-    page.fill("#budget", "")
     go.click()
     assert "This is not JSON" in told("#messages")
     page.get_by_text("Documents", exact=True).click()
     page.fill("#document-1", "Just one sentence.")
     go.click()
     assert "at least two" in told("#features")
+
+
+def test_options_are_set_on_the_page(server: tuple[str, Service], open_page: Open) -> None:
+    url, service = server
+    page = open_page(url)
+    assert page.locator("#options").is_hidden(), "folded until it is opened"
+    page.fill("#prompt", TEXT)
+    page.fill("#output", ANSWER)
+    page.locator("#more summary").focus()
+    page.keyboard.press("Enter")
+    names = [option.name for option in dataclasses.fields(Options)]
+    assert [name for name in names if not page.locator(f"#{name}").is_visible()] == []
+    for option in dataclasses.fields(Options):
+        if option.name != "features":
+            help_ = page.inner_text(f"#{option.name}-help")
+            assert help_.lower() == f"{option.metadata['help']}.".lower()
+    page.get_by_label("Preset").select_option("faithful")
+    page.get_by_label("Sampler").fill("bernoulli:9")
+    page.get_by_label("Interactions").focus()
+    page.keyboard.press("Space")
+    page.wait_for_timeout(400)  # the form is kept a moment after the last key
+    page.reload()
+    page.wait_for_selector("#explain:visible")
+    run(page)
+    assert "preset faithful" in page.inner_text("#meta")
+    kept = service.history.explanation(page.url.rsplit("/", 1)[1])
+    assert kept is not None
+    assert kept.config["preset"] == "faithful"
+    assert kept.config["sampler"] == {"name": "bernoulli", "count": 9, "p": 0.5}
+    assert kept.config["interactions"] is True
+    page.get_by_role("button", name="Change and run again").click()
+    page.wait_for_selector("#options:visible")
+    assert page.input_value("#preset") == "faithful"
+    assert page.input_value("#sampler") == "bernoulli:9"
+    assert page.is_checked("#interactions")
+    assert page.input_value("#budget") == ""
+    page.get_by_role("button", name="Empty the form").click()
+    assert page.input_value("#preset") == "evidence"
+    assert page.input_value("#sampler") == ""
+    assert page.locator("#options").is_hidden()
+
+
+def test_a_request_of_another_client_is_kept_whole(tmp_path: Path, open_page: Open) -> None:
+    models = {"tiny": str(tiny_folder()), "twin": str(tiny_folder())}
+    sent = {
+        "context": [{"text": "One is here.", "source": "a.pdf", "page": 3}, "Two is there."],
+        "output": "Two.",
+        "surrogate": ["twin", "tiny"],
+        "features": [[9, 21], [23, 36]],
+        "budget": "5 seconds",
+        "instead_of": "One.",
+    }
+    with live(settings(tmp_path, models=models)) as (client, service):
+        first = finished(client, sent)
+        assert first["state"] == "done", first
+        page = open_page(f"{client.base_url}/#/e/{first['id']}")
+        page.wait_for_selector("#mount .ropelime")
+        assert "2 spans · scored by twin and tiny" in page.inner_text("#meta")
+        page.get_by_role("button", name="Change and run again").click()
+        page.wait_for_selector("#options:visible")
+        assert page.locator(".document .aside").first.inner_text() == "a.pdf, page 3"
+        assert page.get_by_label("tiny", exact=True).is_checked()
+        run(page)
+        second = page.url.rsplit("/", 1)[1]
+        assert second != first["id"]
+        rows = [service.history.entry(name) for name in (first["id"], second)]
+        assert rows[0] is not None
+        assert rows[1] is not None
+        assert rows[0][1] == rows[1][1], "the same request"
 
 
 def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: Open) -> None:
@@ -219,7 +299,7 @@ def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: 
         page.select_option("#features", "word")
         page.click("#run")
         until(lambda: done(page) > 0.05)
-        assert page.inner_text("#stage") == "Reading masked prompts"
+        assert page.inner_text("#stage") == "Scoring masked prompts"
         assert "%" in page.inner_text("#left")
         page.get_by_role("link", name="History").click()
         page.locator("#chip", has_text="Scoring").click()
@@ -443,7 +523,7 @@ def test_nothing_keeps_anybody_out(
     page = open_page(url, color_scheme=scheme, allow="status of 4")
     assert serious(page) == []
     page.get_by_text("Documents", exact=True).click()
-    page.get_by_text("More options").click()
+    page.get_by_text("Options", exact=True).click()
     page.click("#run")
     page.wait_for_selector("[aria-invalid]")
     assert serious(page) == []

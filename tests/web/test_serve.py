@@ -37,7 +37,7 @@ def test_it_serves_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
         assert server.url.startswith("http://127.0.0.1:")
         assert server.token is None
         with httpx.Client(base_url=server.url, timeout=30) as client:
-            assert client.get("/api/config").json()["models"] == ["tiny"]
+            assert client.get("/api/config").json()["surrogates"] == ["tiny"]
             assert finished(client, PLAIN)["state"] == "done"
             name = client.post("/api/jobs", json=LONG).json()["id"]
             with client.stream("GET", f"/api/jobs/{name}/events") as stream:
@@ -164,8 +164,8 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "no/such/model"], "Unknown surrogate"),
-        (["--model", "smollm2", "--model", "nothing.gguf"], "There is no file nothing.gguf"),
+        (["--surrogate", "no/such/model"], "Unknown surrogate"),
+        (["--surrogate", "smollm2", "--surrogate", "no.gguf"], "There is no file no.gguf"),
         (["--host", "no such host"], "is not an address"),
         (["--token", "short"], "at least 16"),
         (["--dtype", "int3"], "Unknown dtype 'int3'"),
@@ -201,7 +201,7 @@ def test_a_missing_extra_says_what_to_install(
 
 def test_models_run_as_the_operator_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here, there = str(tiny_folder()), "http://localhost:8000/v1#elsewhere"
-    arguments = ["--device", "cpu", "--dtype", "float16", "--model", here, "--model", there]
+    arguments = ["--device", "cpu", "--dtype", "float16", "--surrogate", here, "--surrogate", there]
     options = parser().parse_args(["serve", "--history", str(tmp_path), *arguments])
     asked: list[tuple[str, dict[str, object]]] = []
     monkeypatch.setattr(service, "load_surrogate", lambda name, **how: asked.append((name, how)))

@@ -14,7 +14,7 @@ from ropelime.errors import RopeLimeError
 
 _DESCRIPTION = "Which part of my prompt made the model say that?"
 _EPILOG = """\
-exit codes: 0 done, 1 refused (the message says why), 2 wrong usage, 130 interrupted
+exit codes: 0 success, 1 error (the message names the cause), 2 wrong usage, 130 interrupted
 
 examples:
   ropelime demo
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give back its exit code."""
+    """Run one command; returns its exit code."""
     return run_command(parser(), arguments)
 
 
@@ -55,7 +55,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         arguments: The command line; that of the process if None.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may lack some characters
             stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
     options = parser.parse_args(arguments)
     try:
@@ -65,13 +65,13 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         print(f"ropelime: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("ropelime: interrupted; what was written before is whole", file=sys.stderr)
+        print("ropelime: interrupted; files written so far are complete", file=sys.stderr)
         return 130
     except OSError as error:
-        if error.filename is not None:  # of some file of the system's, which is not foreseen
+        if error.filename is not None:  # about a file, not about standard output: unexpected
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may the last flush fail
-        if isinstance(error, BrokenPipeError):  # the reader of our output has gone: that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails too
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe, such as head
             return 0
         print(f"ropelime: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1

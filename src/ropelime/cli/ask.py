@@ -1,4 +1,4 @@
-"""``ropelime ask``: ask a closed model once, and explain its answer."""
+"""``ropelime ask``: call a model once, and explain its answer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ropelime.cli.shared import (
 from ropelime.progress import note
 
 _EPILOG = """\
-The key is read from OPENAI_API_KEY and never written anywhere. A server of your own may need none.
-The answer appears on standard error as it comes; the explanation goes to standard output.
+The API key is read from OPENAI_API_KEY and never stored. A local server may need none. The answer is
+streamed to standard error; the explanation goes to standard output.
 
 examples:
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini
@@ -35,24 +35,28 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "ask",
-        help="ask a closed model once and explain its answer",
-        description="Ask a closed model, exactly once, and explain which parts of the prompt carried "
-        "its answer. The same question is not paid twice: answers are kept in the user's cache folder.",
+        help="call a model once and explain its answer",
+        description="Call an answering model exactly once, and explain which parts of the prompt its "
+        "answer depends on. Answers are cached, so the same call is not paid for twice.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("question", nargs="?", help="what to ask, about the context if there is one")
-    parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
-    parser.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list, instead")
+    parser.add_argument("question", nargs="?", help="the prompt, or the question about the context")
+    parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
+    parser.add_argument(
+        "--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question"
+    )
     add_answering(parser, required=True)
-    parser.add_argument("--no-stream", action="store_true", help="take the answer at once")
+    parser.add_argument(
+        "--no-stream", action="store_true", help="show the answer only when it is complete"
+    )
     add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Ask, explain, show, write."""
+    """Call the model, explain its answer, show and write the explanation."""
     from ropelime.ask import ask
 
     explanation = ask(
@@ -69,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _show(text: str) -> None:
-    """Show a piece of the answer, where it cannot act on the terminal."""
+    """Print a piece of the answer, with control characters escaped."""
     from ropelime.text.display import plain
 
     sys.stderr.write(plain(text))
@@ -77,11 +81,11 @@ def _show(text: str) -> None:
 
 
 def worded(answer: dict[str, Any]) -> str:
-    """What the answer took, in a line."""
+    """What the call cost, in one line."""
     usage = answer["usage"]
     words = [f"{answer['model']} answered"]
     if answer["cached"]:
-        words = [f"the answer of {answer['model']} was there already, and nothing was paid"]
+        words = [f"the answer of {answer['model']} came from the cache, at no cost"]
     elif answer["retries"]:
         words[0] += f" after {answer['retries']} failed {'try' if answer['retries'] == 1 else 'tries'}"
     if usage:

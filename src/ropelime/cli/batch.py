@@ -1,4 +1,4 @@
-"""``ropelime batch``: many explanations, a line each, on this machine or on a Ray cluster."""
+"""``ropelime batch``: many explanations, one per line, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ropelime.batch.run import Engine
 
 _EPILOG = """\
-Each line of IN is a JSON object: an input of explain (prompt, context with question, or messages, with
-the output), an "id" if its name shall not be "line 7", and options of its own if it wants any:
+Each line of IN is a JSON object with the input of explain (prompt, context with question, or messages;
+and the output), optionally an "id" (default: "line 7") and options for this line only:
 
   {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "..."}
   {"prompt": "...", "output": "...", "features": "word", "seed": 1}
 
-The first line of OUT says how it was made; then there is a row for each line, in any order. A line that
-cannot be explained has a row that says why. A run that was stopped or killed goes on where it was: give
-the same command again. IN may have grown in the meantime. The exit code is 0 where some rows hold an
-error, and 1 where all do.
+The first line of OUT records the settings. Then follows one row for each line of IN, in any order; a
+line that cannot be explained has a row with the error. To resume a run that was stopped or killed,
+repeat the command; IN may have grown in the meantime. The exit code is 0 if at least one row has no
+error.
 
 examples:
   ropelime batch answers.jsonl why.jsonl
@@ -50,44 +50,51 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "batch",
         help="explain many answers, one on each line of a file",
-        description="Explain every line of a file, with the model loaded once and lines read together.",
+        description="Explain every line of a file. The surrogate is loaded once and scores many lines "
+        "in the same forward passes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("input", type=Path, metavar="IN", help="JSON lines")
+    parser.add_argument("output", type=writable, metavar="OUT", help="JSON lines to write or to resume")
     parser.add_argument(
-        "output", type=writable, metavar="OUT", help="JSON lines to write or go on with"
+        "--full", action="store_true", help="write whole explanations, not only the ranking"
     )
-    parser.add_argument("--full", action="store_true", help="rows hold the whole explanation")
-    parser.add_argument("--top", type=count, metavar="K", help="features that a short row lists (all)")
+    parser.add_argument("--top", type=count, metavar="K", help="features in the ranking (default all)")
+    parser.add_argument("--retry-errors", action="store_true", help="explain lines with an error again")
     parser.add_argument(
-        "--retry-errors", action="store_true", help="try lines again whose row holds an error"
-    )
-    parser.add_argument(
-        "--together", type=count, default=64, metavar="N", help="lines read together (default 64)"
+        "--together", type=count, default=64, metavar="N", help="lines scored together (default 64)"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     group = parser.add_argument_group("where it runs")
-    group.add_argument("--engine", choices=["local", "ray"], default="local")
     group.add_argument(
-        "--address", help="of a Ray cluster, HOST:PORT or auto; a new one on this machine if not given"
+        "--engine",
+        choices=["local", "ray"],
+        default="local",
+        help="this process, or Ray (default local)",
     )
     group.add_argument(
-        "--actors", type=count, metavar="N", help="models that work side by side (one for each GPU)"
+        "--address", help="Ray cluster, HOST:PORT or auto; a new one on this machine if not given"
     )
     group.add_argument(
-        "--gpus-per-actor", type=float, metavar="G", help="0.5 puts two on one GPU; 1 if there are GPUs"
+        "--actors", type=count, metavar="N", help="copies of the surrogate (default: one for each GPU)"
     )
-    add_answering(parser, required=False)
-    parser.add_argument(
-        "--concurrency", type=count, default=8, metavar="N", help="questions at once (default 8)"
+    group.add_argument(
+        "--gpus-per-actor",
+        type=float,
+        metavar="G",
+        help="GPUs of each copy, such as 0.5 (default 1 if there are any)",
+    )
+    group = add_answering(parser, required=False)
+    group.add_argument(
+        "--concurrency", type=count, default=8, metavar="N", help="calls in parallel (default 8)"
     )
     add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain every line; gives the exit code."""
+    """Explain every line; returns the exit code."""
     from ropelime.ask import AnsweringModel
     from ropelime.batch import run as batch
     from ropelime.batch.work import Settings
@@ -129,8 +136,8 @@ def run(options: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         note(
-            f"ropelime: interrupted; {far[0]} of {far[1]} lines have a row in {options.output}, and "
-            "the same command goes on with the others"
+            f"ropelime: interrupted; {far[0]} of {far[1]} lines have a row in {options.output}; repeat "
+            "the command to resume"
         )
         return 130
     if not options.quiet:

@@ -1,4 +1,4 @@
-"""``ropelime check``: hold answers against what they must rest on, for CI."""
+"""``ropelime check``: assert which parts of their prompts answers rest on, for CI."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from ropelime.views.junit import Case, junit
 _INPUT = (
     "prompt", "context", "question", "messages", "output", "response", "request", "features"
 )  # fmt: skip
-_WRONG = (*FORGIVEN, AttributeError)  # with one line: the others are checked all the same
+_WRONG = (*FORGIVEN, AttributeError)  # one line; the others are still checked
 _KEYS = ("id", "expect", "explanation", *_INPUT)
 _EPILOG = """\
-Each line of FILE is a JSON object: an input of explain (prompt, context with question, or messages,
-with the output) or the path of a saved explanation ("explanation", beside FILE), and what to expect:
+Each line of FILE is a JSON object with the input of explain (prompt, context with question, or
+messages; and the output) or the path of a saved explanation ("explanation", relative to FILE), and with
+assertions:
 
   {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "...",
    "expect": [{"rests_on": {"document": 1}}, {"not_rests_on": {"text": "Ignore all"}}]}
   {"explanation": "why.json", "expect": [{"not_rests_on": {"role": "system"}, "at_most": 0.1}]}
 
 A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
-file) or a text in it. The answer rests on it when its features together support the answer with more
-than 1.5 times their fair share (what they would have if all features were alike), or half way from it
-to everything, where that is less. "factor" puts another number in the place of 1.5; "at_least"
-(rests_on) and "at_most" (not_rests_on) put a share in the place of the rule; "of" names the part of the
-answer that it is about. With the default target what features do to the question counts as well,
-whatever part is named; --target shift is about the answer alone. An answer that no masked prompt moved
-by 0.1 nats a token rests on nothing.
+file) or a text. The answer rests on it when the sum of its features' normalised weights exceeds 1.5
+times what that sum would be if all features were equal; the threshold is never more than half way from
+there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on) replace the rule
+by a normalised weight; "of" limits the assertion to a part of the answer. The default target counts a
+feature's effect on the question too; --target shift counts its effect on the answer alone. An answer
+whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
 
-exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest still is)
+exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest is checked)
 
 examples:
   ropelime check answers.jsonl
@@ -51,7 +51,7 @@ examples:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line that can be read: what to explain, and what to expect of it."""
+    """A valid line: what to explain, and its assertions."""
 
     line: int
     name: str
@@ -64,20 +64,21 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "check",
-        help="check what answers rest on, with JUnit XML and an exit code",
-        description="Check that answers rest on what they should, and not on what they should not.",
+        help="assert what answers rest on, with JUnit XML and an exit code",
+        description="Check that answers rest on the parts of the prompt that they should rest on, "
+        "and not on others.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but what is wrong")
+    parser.add_argument("--quiet", action="store_true", help="print only failures and errors")
     add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check every line; gives the exit code."""
+    """Check every line; returns the exit code."""
     try:
         text = read(options.file) or ""
         folder = Path(".") if options.file == "-" else Path(options.file).parent
@@ -90,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         cases = _check(entries, chosen, quiet=options.quiet)
         if options.junit:
             write_text(options.junit, junit(options.file, cases))
-    except RopeLimeError as error:  # 1 would say that an assertion fails
+    except RopeLimeError as error:  # 1 means that an assertion fails
         note(f"ropelime: {error}")
         return 2
     _show(cases, options)
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _entries(text: str, folder: Path) -> Iterator[Entry | Case]:
-    """What each line asks for, or a case that says what is wrong with it."""
+    """The entry of each line, or a case with the error."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip():
             continue
@@ -141,7 +142,7 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
             seconds = time.perf_counter() - start
             for assertion in entry.expect:
                 case = Case(entry.line, entry.name, str(assertion), seconds=seconds)
-                seconds = 0.0  # the first one has waited for all of them
+                seconds = 0.0  # the first one counts for all of them
                 try:
                     if explanation is None:
                         raise InputError(wrong)

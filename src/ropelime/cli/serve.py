@@ -1,4 +1,4 @@
-"""``ropelime serve``: the page in the browser, on this machine unless told otherwise."""
+"""``ropelime serve``: explain in the browser, on this machine only unless --host is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ropelime.cli.shared import add_running, running
+from ropelime.cli.shared import SURROGATE, add_running, count, running
 from ropelime.errors import InputError
 from ropelime.progress import note
 from ropelime.surrogate import is_served
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   ropelime serve
-  ropelime serve --model smollm2 --model qwen3-1.7b
-  ropelime serve --model qwen3-1.7b --device cuda
-  ropelime serve --host 0.0.0.0                        # prints the token that others need
+  ropelime serve --surrogate smollm2 --surrogate qwen3-1.7b
+  ropelime serve --surrogate qwen3-1.7b --device cuda
+  ropelime serve --host 0.0.0.0                        # prints the token that requests need
 
-It listens on this machine only unless --host says otherwise; then every request needs a token. The
-environment variable ROPELIME_TOKEN gives one without showing it in the list of processes.
+Beyond this machine (--host), every request needs a token. The environment variable ROPELIME_TOKEN sets
+it without showing it in the list of processes.
 """
 _PORT = 8321
 
@@ -39,44 +39,49 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "serve",
         help="explain in the browser",
-        description="A local web page to explain answers, look at them, compare and keep them.",
+        description="Serve a web page and a JSON API that explain answers, and keep a history of them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--model",
+        "--surrogate",
         action="append",
         metavar="MODEL",
-        help="a model that users may choose, as in `ropelime explain --surrogate`; repeat it for more "
-        "(default smollm2)",
+        help=f"a surrogate that users may choose: {SURROGATE}; repeat it to offer several (default "
+        "smollm2)",
     )
-    parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are kept")
-    add_running(parser.add_argument_group("how the models run"))
+    parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are stored")
+    add_running(parser.add_argument_group("how the surrogates run"))
     where = parser.add_argument_group("where to listen")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    where.add_argument("--port", type=_port, default=_PORT, help=f"default {_PORT}; 0 takes a free one")
-    where.add_argument("--token", help="what every request must carry; made up where one is needed")
+    where.add_argument(
+        "--port",
+        type=_port,
+        default=_PORT,
+        help=f"port to listen on (default {_PORT}; 0 takes a free one)",
+    )
+    where.add_argument("--token", help="token of every request; generated where one is needed")
     where.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which browsers may call the server, such as that of a proxy",
+        help="a further host name of the server, such as that of a proxy",
     )
     limits = parser.add_argument_group("limits")
     for name, what in _LIMITS.items():
-        limits.add_argument(f"--max-{name.replace('_', '-')}", type=_count, metavar="N", help=what)
+        limits.add_argument(f"--max-{name.replace('_', '-')}", type=count, metavar="N", help=what)
     parser.set_defaults(run=run)
 
 
 _LIMITS = {
-    "request_bytes": "size of a request (default 2000000)",
+    "request_bytes": "bytes of a request (default 2000000)",
     "characters": "characters of a prompt (default 500000)",
     "features": "features of a prompt (default 500)",
-    "budget": "masked prompts that one explanation reads (default 1000)",
+    "budget": "masked prompts that one explanation scores (default 1000)",
     "answer_tokens": "tokens of an answer (default 2000)",
-    "seconds": "time for one explanation (default 1800)",
-    "waiting": "explanations that wait for their turn (default 16)",
+    "seconds": "seconds for one explanation (default 1800)",
+    "waiting": "explanations in the queue (default 16)",
     "streams": "open progress streams (default 64)",
 }
 
@@ -95,15 +100,15 @@ def run(options: argparse.Namespace) -> None:
     listening = _bind(options.host, options.port)
     with listening:
         note(f"Loading {settings.default_model} ...")
-        app.state.service.load(settings.default_model)  # what fails, fails before anybody waits
+        app.state.service.load(settings.default_model)  # fails before the first request, if it fails
         _welcome(settings, listening.getsockname()[1])
 
         class Server(uvicorn.Server):
-            """A server whose open progress streams end when it is told to stop."""
+            """A server that ends its progress streams when it is told to stop."""
 
             def handle_exit(self, sig: int, frame: Any) -> None:
-                """Called when a signal says that it is time to go."""
-                app.state.service.jobs.closed = True  # the rest is done when they have ended
+                """Called on SIGINT and SIGTERM."""
+                app.state.service.jobs.closed = True  # ends the streams; the shutdown does the rest
                 super().handle_exit(sig, frame)
 
         server = Server(
@@ -112,13 +117,13 @@ def run(options: argparse.Namespace) -> None:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # anybody could write those
+                proxy_headers=False,  # any client could send those
                 ws="none",
-                timeout_keep_alive=60,  # people think longer than programs do
+                timeout_keep_alive=60,  # people pause between two requests
                 timeout_graceful_shutdown=5,
             )
         )
-        with suppress(KeyboardInterrupt):  # the way to stop a server: nothing went wrong
+        with suppress(KeyboardInterrupt):  # the usual way to stop it
             server.run(sockets=[listening])
         note("Stopped.")
 
@@ -133,10 +138,10 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
         make_token,
     )
 
-    chosen = labelled(options.model or [EMBEDDED])
+    chosen = labelled(options.surrogate or [EMBEDDED])
     for name in list(chosen.values())[1:]:
         if not is_served(name):
-            locate(name, say=note)  # a name that is wrong is said so now
+            locate(name, say=note)  # a wrong name fails now
     token = options.token or os.environ.get("ROPELIME_TOKEN") or None
     if token is None and not is_loopback(options.host):
         token = make_token()
@@ -175,17 +180,11 @@ def _welcome(settings: ServerSettings, port: int) -> None:
     key = f"#token={quote(settings.token, safe='')}" if settings.token else ""
     print(f"Open http://{shown}:{port}/{key}", flush=True)
     if shown not in (settings.host, f"[{settings.host}]"):
-        print("From other machines put this one's address in its place.", flush=True)
-    note(f"Explanations are kept in {settings.history}. Stop with Ctrl-C.")
+        print("From other machines use the address of this one instead.", flush=True)
+    note(f"Explanations are stored in {settings.history}. Stop with Ctrl-C.")
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"a port between 0 and 65535 is needed, not {text}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Options and output that several commands have in common."""
+"""Arguments and output that several commands share."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.results.serialization import write_text
 
+SURROGATE = (
+    "a name from `ropelime models`, a directory, a .gguf file, a hub id, or a model on a vLLM server, "
+    "http://HOST:8000/v1#MODEL[#TOKENIZER], for preset faithful"
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of an explanation, as :class:`ropelime.options.Options` declares it."""
+    """Add every option of an explanation, as :class:`ropelime.options.Options` declares it."""
     group = parser.add_argument_group("method")
     group.add_argument(
         "--surrogate", action="append", metavar="MODEL",
-        help="a name from `ropelime models`, a directory, a .gguf file or a hub id; or a model "
-        "behind a vLLM server, http://HOST:8000/v1#MODEL[#TOKENIZER], with --preset faithful; "
-        "given more than once, the weights of all are averaged (default smollm2)",
+        help=f"the open model that scores the answer: {SURROGATE}; repeat it to average the weights of "
+        "several (default smollm2)",
     )  # fmt: skip
     add_running(group)
     for option in fields(Options):
         known = option.metadata
-        shown = "" if option.default in (None, False) else f" (default {option.default})"
+        unset = option.default is None or option.default is False
+        shown = "" if unset else f" (default {option.default})"
         group.add_argument(
             f"--{option.name.replace('_', '-')}",
             default=option.default,
@@ -39,44 +44,54 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_running(group: Any) -> None:
-    """Options that say where and how a surrogate runs."""
+    """Add the options that say where and how a surrogate runs."""
     group.add_argument(
-        "--device", help="cpu, cuda, mps, auto (several GPUs); the best one if not given"
+        "--device", help="cpu, cuda, mps or auto (several GPUs); the fastest if not given"
     )
-    group.add_argument("--dtype", help="float32, bfloat16 or float16")
+    group.add_argument(
+        "--dtype", help="float32, bfloat16 or float16; the fastest sound one if not given"
+    )
 
 
 def running(options: argparse.Namespace) -> dict[str, Any]:
-    """What was said by those, as ``load_surrogate`` takes it."""
+    """Their values, as ``load_surrogate`` takes them."""
     return {"device": options.device, "dtype": options.dtype}
 
 
-def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Options that say which answering model to call, and how."""
-    group = parser.add_argument_group("the answering model")
-    group.add_argument("--model", required=required, help="its name at the server, such as gpt-4o-mini")
+def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:
+    """Add the options that say which answering model to call, and how."""
+    group = parser.add_argument_group("answering model")
+    group.add_argument("--model", required=required, help="the model to call, such as gpt-4o-mini")
     group.add_argument(
-        "--base-url", metavar="URL", help="any server that speaks the Chat Completions API"
+        "--base-url", metavar="URL", help="a server with the Chat Completions API (default OpenAI)"
     )
     group.add_argument(
         "--sampling", nargs="+", default=[], metavar="NAME=VALUE",
-        help="other arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
+        help="further arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
     )  # fmt: skip
     group.add_argument(
         "--timeout", type=float, default=120.0, metavar="S",
-        help="seconds without a sign of the server (default 120)",
+        help="seconds to wait for data from the server (default 120)",
     )  # fmt: skip
     group.add_argument(
         "--retries", type=int, default=2, metavar="N",
-        help="how often to ask again when it is busy, fails or cannot be reached (default 2)",
+        help="further tries when the server is busy, fails or cannot be reached (default 2)",
     )  # fmt: skip
-    group.add_argument("--price-in", type=float, metavar="P", help="of a million tokens of the prompt")
-    group.add_argument("--price-out", type=float, metavar="P", help="of a million tokens of the answer")
-    group.add_argument("--no-cache", action="store_true", help="ask anew, and do not keep the answer")
+    group.add_argument(
+        "--price-in",
+        type=float,
+        metavar="P",
+        help="price of a million prompt tokens, to report the cost",
+    )
+    group.add_argument("--price-out", type=float, metavar="P", help="price of a million answer tokens")
+    group.add_argument(
+        "--no-cache", action="store_true", help="neither read nor write the cache of answers"
+    )
+    return group
 
 
 def answering(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments that :func:`add_closed` asked for."""
+    """The arguments of :class:`ropelime.ask.AnsweringModel`, from :func:`add_answering`."""
     if (options.price_in is None) != (options.price_out is None):
         raise InputError("--price-in and --price-out go together.")
     return {
@@ -104,13 +119,13 @@ def _sampling(pairs: list[str]) -> dict[str, Any]:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Options that choose what to do with the result."""
+    """Add the options that say what to do with the result."""
     group = parser.add_argument_group("result")
     group.add_argument("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
-    group.add_argument("--html", type=writable, metavar="FILE", help="write it as a page to look into")
-    group.add_argument("--svg", type=writable, metavar="FILE", help="write the view as a picture")
-    group.add_argument("--cite", action="store_true", help="print the answer with its sources instead")
-    group.add_argument("--top", type=count, default=5, metavar="K", help="shares to list (default 5)")
+    group.add_argument("--html", type=writable, metavar="FILE", help="write a self-contained HTML page")
+    group.add_argument("--svg", type=writable, metavar="FILE", help="write the terminal view as SVG")
+    group.add_argument("--cite", action="store_true", help="print the answer with citations instead")
+    group.add_argument("--top", type=count, default=5, metavar="K", help="features to list (default 5)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -122,7 +137,7 @@ def count(text: str) -> int:
 
 
 def writable(name: str) -> Path:
-    """A path to write to, refused before the work and not after it."""
+    """A path to write to; a wrong one is refused before any work is done."""
     path = Path(name)
     if path.is_dir() or not path.parent.is_dir():
         why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
@@ -145,28 +160,28 @@ def read(name: str | None) -> str | None:
 
 
 def chunks(names: Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Files as chunks, which are named by them."""
+    """Files as chunks, each with its name as the source."""
     return [{"text": read(name), "source": name} for name in names] if names else None
 
 
 def messages(name: str | None) -> Any:
-    """Chat messages out of a JSON file."""
+    """Chat messages from a JSON file."""
     text = read(name)
     if text is None:
         return None
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{name} is no JSON ({error}); a list of messages is needed.") from None
+        raise InputError(f"{name} is not JSON ({error}); a list of messages is needed.") from None
 
 
 def parsed(options: argparse.Namespace) -> Options:
-    """The options that :func:`add_options` asked for; what is wrong is refused."""
+    """The options from :func:`add_options`, parsed."""
     return Options(**{option.name: getattr(options, option.name) for option in fields(Options)})
 
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``explain`` that :func:`add_options` asked for."""
+    """The keyword arguments of ``explain`` from :func:`add_options`."""
     from ropelime.surrogate import load_surrogate
 
     parsed(options)  # before a model is loaded
@@ -180,12 +195,12 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def surrogates(options: argparse.Namespace) -> list[str]:
-    """The models that were named, or the embedded one."""
+    """The surrogates that were named, or the embedded one."""
     return options.surrogate or ["smollm2"]
 
 
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
-    """Write the files that were asked for and show the explanation."""
+    """Write the requested files and show the explanation."""
     from ropelime.text.display import plain
     from ropelime.views.terminal import show, to_svg
 
@@ -199,7 +214,7 @@ def emit(explanation: Explanation, options: argparse.Namespace) -> None:
         return
     if options.cite:
         print(plain(str(explanation.cite())))
-        for warning in explanation.diagnostics.warnings:  # they are not in what is cited
+        for warning in explanation.diagnostics.warnings:  # the citations do not show them
             note(f"! {plain(warning)}")
     else:
         show(explanation, top=options.top)

@@ -344,7 +344,7 @@ def resolve_sampler(spec: object) -> Sampler:
 
 
 def _check_count(name: str, count: int) -> None:
-    if not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(f"count of {name} must be a whole number of at least 1, not {count!r}.")
 
 

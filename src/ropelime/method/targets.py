@@ -101,6 +101,9 @@ class Shift(Target):
 
     floor: float = 0.2
 
+    def __post_init__(self) -> None:
+        _check_numbers(self, "floor")
+
     def values(self, scores: Scores) -> Floats:
         """Weighted mean over tokens."""
         likely = np.exp(scores.logprob[0]) + self.floor
@@ -132,10 +135,7 @@ class Evidence(Target):
     floor: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("question", "floor"):
-            value = getattr(self, name)
-            if isinstance(value, str) or not 0 <= value < math.inf:
-                raise InputError(f"{name} of evidence must be a number from 0 on, not {value!r}.")
+        _check_numbers(self, "question", "floor")
 
     @property
     def question_weight(self) -> float:
@@ -229,6 +229,13 @@ TARGETS: dict[str, type[Target]] = {
 def resolve_target(spec: object) -> Target:
     """A target by name or as an object."""
     return resolve("target", spec, TARGETS, base=Target)
+
+
+def _check_numbers(target: Target, *names: str) -> None:
+    for name in names:
+        value = getattr(target, name)
+        if isinstance(value, str) or not 0 <= value < math.inf:
+            raise InputError(f"{name} of {target.name} must be a number from 0 on, not {value!r}.")
 
 
 def _kl(scores: Scores) -> Floats:

@@ -1,52 +1,49 @@
-"""The JSON API: jobs, the history, and views of what is in it."""
+"""The JSON API: jobs, the history and its explanations."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
 from ropelime import example
 from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.explain import Explanation
-from ropelime.options import PRESETS, SCORING
-from ropelime.text.features import GRANULARITIES
+from ropelime.options import Options
 from ropelime.views import html
-from ropelime.web.jobs import Job, Jobs
+from ropelime.web.events import Events
+from ropelime.web.jobs import Job
+from ropelime.web.limits import Refused
 from ropelime.web.schema import (
     Config,
     ExplainRequest,
+    FeatureView,
     HistoryPage,
     JobView,
     LimitsView,
     Name,
+    OptionView,
     Problem,
-    ShareView,
     SpanView,
     Summary,
     View,
 )
-from ropelime.web.service import Refused, Service
+from ropelime.web.service import Service
 
-_LOOK = 0.15  # seconds between two looks at a job that a stream reports
-_BEAT = 10.0  # seconds after which a stream shows that it is alive
 _TEXTS = {
-    400: "The server is not called by that name, or the body cannot be read.",
+    400: "Unknown host name, or a body that cannot be parsed.",
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another server.",
-    404: "There is nothing of that name.",
+    404: "Not found.",
     413: "The request is too large.",
     415: "The request is not JSON, or does not say that it is.",
-    422: "A field is wrong or goes beyond a limit; `errors` says which and why.",
-    429: "The server has enough to do; try again later.",
+    422: "A field is wrong or exceeds a limit; `errors` says which and why.",
+    429: "The server is busy; try again later.",
 }
 
 
@@ -55,28 +52,26 @@ def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service(request: Request) -> Service:
-    """The server's parts, as the routes are given them."""
+    """The service of the application, for the routes."""
     found: Service = request.app.state.service
     return found
 
 
 Here = Annotated[Service, Depends(service)]
 At = Annotated[int, Query(ge=0, lt=2**53)]
-# The guard asks for the token before any route runs; this only says so in the description.
-_BEARER = HTTPBearer(auto_error=False, description="The token, where the server asks for one.")
+# The guard checks the token before any route runs; this only documents it.
+_BEARER = HTTPBearer(auto_error=False, description="The token, where the server requires one.")
 router = APIRouter(prefix="/api", dependencies=[Depends(_BEARER)])
 
 
 @router.get("/config", tags=["server"], responses=_problems(), operation_id="config")
 def config(here: Here) -> Config:
-    """What the server offers: models, granularities, limits, and an example to start with."""
+    """What the server offers: surrogates, options, limits, and an example to start with."""
     settings = here.settings
     return Config(
         version=__version__,
-        models=list(settings.models),
-        features=list(GRANULARITIES),
-        presets=list(PRESETS),
-        scoring=list(SCORING),
+        surrogates=list(settings.models),
+        options=[OptionView.of(option) for option in fields(Options)],
         limits=LimitsView(**asdict(settings.limits)),
         example=ExplainRequest(
             context=list(example.CONTEXT), question=example.QUESTION, output=example.ANSWER
@@ -91,19 +86,19 @@ def config(here: Here) -> Config:
     responses=_problems(403, 413, 415, 422, 429),
     operation_id="explain",
 )
-def submit(asked: ExplainRequest, here: Here, response: Response) -> JobView:
-    """Ask for an explanation; it is made when its turn comes.
+def submit(request: ExplainRequest, here: Here, response: Response) -> JobView:
+    """Request an explanation; it is made when its turn comes.
 
-    Ask for the job, or keep its stream of events open: a job that nobody asks about is cancelled.
+    Poll the job, or keep its stream of events open: a job that nobody polls is cancelled.
     """
-    job = here.submit(asked)
+    job = here.submit(request)
     response.headers["location"] = f"/api/jobs/{job.id}"
     return _job(here, job)
 
 
 @router.get("/jobs/{name}", tags=["jobs"], responses=_problems(404, 422), operation_id="job")
 def job(name: Name, here: Here) -> JobView:
-    """Where a job stands."""
+    """The state of a job."""
     return _job(here, _known(here, name))
 
 
@@ -134,7 +129,7 @@ def cancel(name: Name, here: Here) -> JobView:
 async def events(name: Name, here: Here) -> Response:
     """Follow a job; closing the stream before the job is over cancels it."""
     found = _known(here, name)
-    return _Events(here.jobs, found, lambda: _job(here, found).model_dump_json())
+    return Events(here.jobs, found, lambda: _job(here, found).model_dump_json())
 
 
 @router.get("/explanations", tags=["history"], responses=_problems(422), operation_id="history")
@@ -143,7 +138,7 @@ def history(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
 ) -> HistoryPage:
-    """What was explained, the newest first."""
+    """The explanations, the newest first."""
     rows = here.history.page(limit + 1, before)
     return HistoryPage(
         items=[Summary(**row) for _, row in rows[:limit]],
@@ -160,8 +155,8 @@ def explanation(name: Name, here: Here) -> View:
     kept = here.history.explanation(name)
     if entry is None or kept is None:
         raise _missing("explanation")
-    summary, asked = entry
-    return View(summary=Summary(**summary), request=ExplainRequest(**asked), view=html.payload(kept))
+    summary, sent = entry
+    return View(summary=Summary(**summary), request=ExplainRequest(**sent), view=html.payload(kept))
 
 
 @router.delete(
@@ -182,22 +177,22 @@ def forget(name: Name, here: Here) -> None:
     "/explanations/{name}/span", tags=["history"], responses=_problems(404, 422), operation_id="span"
 )
 def span(name: Name, start: At, end: At, here: Here) -> SpanView:
-    """The explanation of one span of the answer, in characters; the model does not run again."""
+    """The explanation of one span of the answer, in characters; nothing is scored again."""
     found = _cut(_kept(here, name), start, end)
     return SpanView(
         start=start,
         end=end,
         text=found.output[start:end],
-        shares=[
-            ShareView(
-                index=share.index,
-                text=share.text,
-                start=found.features[share.index].start,
-                end=found.features[share.index].end,
-                score=share.normalized_weight,
-                weight=share.weight,
+        ranking=[
+            FeatureView(
+                index=ranked.index,
+                text=ranked.text,
+                start=found.features[ranked.index].start,
+                end=found.features[ranked.index].end,
+                normalized_weight=ranked.normalized_weight,
+                weight=ranked.weight,
             )
-            for share in found.top()
+            for ranked in found.top()
         ],
         warnings=list(found.diagnostics.warnings),
     )
@@ -230,58 +225,14 @@ def download_json(name: Name, here: Here) -> Response:
     responses={
         **_problems(404, 422),
         200: {
-            "description": "A page that needs no server.",
+            "description": "A self-contained page.",
             "content": {"text/html": {"schema": {"type": "string"}}},
         },
     },
 )
 def download_html(name: Name, here: Here) -> Response:
-    """Download an explanation as one HTML file that needs nothing else."""
+    """Download an explanation as one self-contained HTML file."""
     return HTMLResponse(html.report(_kept(here, name)), headers=_attachment(name, "html"))
-
-
-class _Events(Response):
-    """A stream of a job's states that notices at once when its reader has gone."""
-
-    def __init__(self, jobs: Jobs[Any], job: Job, show: Callable[[], str]) -> None:
-        super().__init__(media_type="text/event-stream")
-        self._jobs, self._job, self._show = jobs, job, show
-        del self.headers["content-length"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._jobs.watch(self._job):
-            gone = asyncio.ensure_future(_gone(receive))
-            try:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                await self._follow(gone, lambda text: _body(send, text))
-                if not gone.done():
-                    await send({"type": "http.response.body", "body": b""})
-            finally:
-                gone.cancel()
-
-    async def _follow(self, gone: asyncio.Future[None], say: Callable[[str], Awaitable[None]]) -> None:
-        last, silent = "", 0.0
-        while not gone.done():
-            over = self._job.over or self._jobs.closed  # before the look: the last one shows the end
-            if (text := self._show()) != last:
-                await say(f"data: {text}\n\n")
-                last, silent = text, 0.0
-            if over:
-                return
-            await asyncio.wait([gone], timeout=_LOOK)
-            silent += _LOOK
-            if silent > _BEAT:
-                await say(": still here\n\n")
-                silent = 0.0
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(send: Send, text: str) -> None:
-    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
 def _job(here: Service, job: Job) -> JobView:
@@ -320,7 +271,7 @@ def _cut(explanation: Explanation, start: int, end: int) -> Explanation:
 
 
 def _missing(what: str) -> HTTPException:
-    return HTTPException(404, f"There is no {what} of that name here.")
+    return HTTPException(404, f"There is no {what} of that name.")
 
 
 def _attachment(name: str, ending: str) -> dict[str, str]:

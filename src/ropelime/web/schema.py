@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import NotRequired, TypedDict
 
+from ropelime.options import Options
 from ropelime.web.jobs import State
 
-Granularity = Literal["token", "word", "sentence", "paragraph", "document", "message"]
 Name = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Name of a job or explanation.")]
+Kind = Literal["choice", "text", "number", "switch"]
+_DEEPEST = 32  # levels of lists and mappings in a message
+_MOST = 2**53  # numbers from here on lose digits in a browser
 
 
 class FieldProblem(BaseModel):
@@ -23,57 +39,142 @@ class Problem(BaseModel):
     """Why a request was refused."""
 
     detail: str = Field(description="What is wrong, and what to do about it.")
-    errors: list[FieldProblem] = Field(default=[], description="The same for each field to blame.")
+    errors: list[FieldProblem] = Field(default=[], description="The same for each wrong field.")
 
 
-class ChatMessage(BaseModel):
-    """One message of a chat; what it has besides is ignored."""
+def _one_message(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse a value of several possible types with one error, not with one for each type."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        deepest = max(len(each["loc"]) for each in found)  # of the type that fits best
+        best = [each for each in found if len(each["loc"]) == deepest]
+        first, *others = dict.fromkeys(
+            f"{each['loc'][-1]} is missing" if each["type"] == "missing" else each["msg"]
+            for each in best
+        )
+        message = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
+        raise PydanticCustomError("type", "{message}", {"message": message}) from None
 
-    model_config = ConfigDict(strict=True)
+
+_OneMessage = WrapValidator(_one_message)
+
+
+class Chunk(TypedDict):
+    """A retrieved chunk and where it comes from; other keys are ignored."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="ignore")  # type: ignore[misc]
+
+    text: str
+    source: NotRequired[str | None]
+    page: NotRequired[Annotated[int | str | None, _OneMessage]]
+
+
+class ChatMessage(TypedDict):
+    """A message as the Chat Completions API takes it: text, text parts or tool calls."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="allow")  # type: ignore[misc]
 
     role: str
-    content: str
+    content: NotRequired[Annotated[str | list[dict[str, Any]] | None, _OneMessage]]
+    refusal: NotRequired[str | None]
+    tool_calls: NotRequired[list[dict[str, Any]] | None]
+    function_call: NotRequired[dict[str, Any] | None]
 
 
-class ExplainRequest(BaseModel):
-    """What to explain: exactly one of ``prompt``, ``context`` and ``messages``, and the answer."""
+def _plain(value: Any, depth: int = _DEEPEST) -> bool:
+    """Whether a value can be stored as JSON: finite numbers, whole characters, not nested deeply."""
+    if isinstance(value, (dict, list)):
+        held = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth > 0 and all(_plain(each, depth - 1) for each in held)
+    if isinstance(value, str):
+        return not any("\ud800" <= c <= "\udfff" for c in value)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _check_message(message: ChatMessage) -> ChatMessage:
+    """A message has a content or tool calls, and nothing in it that cannot be stored."""
+    if not _plain(message):
+        wrong = "It holds a number that is not finite, half a character, or too many levels"
+        raise PydanticCustomError("value", "{wrong}", {"wrong": wrong})
+    held = (message.get(key) for key in ("content", "refusal", "tool_calls", "function_call"))
+    if all(each is None for each in held):
+        missing = InitErrorDetails(type="missing", loc=("content",), input=None)
+        raise ValidationError.from_exception_data("ChatMessage", [missing])
+    return message
+
+
+class Given(BaseModel):
+    """The prompt, the answer and the surrogate of a request."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     prompt: str | None = Field(default=None, description="The prompt as one text.")
-    context: list[str] | None = Field(default=None, description="Documents; they are explained.")
-    question: str | None = Field(default=None, description="What was asked about the documents.")
-    messages: list[ChatMessage] | None = Field(default=None, description="Chat messages.")
-    output: str = Field(description="The answer to explain, as the model gave it.")
-    features: Granularity = Field(default="sentence", description="How finely to cut the prompt.")
-    model: str | None = Field(default=None, description="One of the server's models.")
-    preset: Literal["evidence", "faithful", "paper"] = "evidence"
-    scoring: Literal["exact", "cached"] | None = Field(
-        default=None, description="How masked prompts are read; as the preset says if not given."
+    context: list[Annotated[str | Chunk, _OneMessage]] | None = Field(
+        default=None, description="Retrieved chunks; they are explained."
     )
-    budget: int | None = Field(default=None, ge=1, description="How many masked prompts to read.")
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the masks.")
+    question: str | None = Field(default=None, description="The question about the chunks.")
+    messages: list[Annotated[ChatMessage, AfterValidator(_check_message)]] | None = Field(
+        default=None, description="Chat messages."
+    )
+    output: str = Field(description="The answer to explain, as the model gave it.")
+    surrogate: Annotated[str | list[str] | None, _OneMessage] = Field(
+        default=None,
+        description="The model that scores the answer: one of the server's, the first if not given. "
+        "The weights of several in a list are averaged.",
+    )
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of :class:`ropelime.options.Options`."""
+        return {option.name: getattr(self, option.name) for option in dataclasses.fields(Options)}
+
+
+def _declared() -> dict[str, Any]:
+    """A field for each option, as :class:`ropelime.options.Options` declares it."""
+    fields: dict[str, Any] = {}
+    for option in dataclasses.fields(Options):
+        known = option.metadata
+        taken = Annotated[int, Field(ge=0, lt=_MOST)] if known["json"] is int else known["json"]
+        about = Field(default=option.default, description=known["help"])
+        fields[option.name] = (Annotated[taken, _OneMessage], about)
+    return fields
+
+
+if TYPE_CHECKING:
+
+    class ExplainRequest(Given):
+        """What to explain, and how."""
+
+else:
+    ExplainRequest = create_model(
+        "ExplainRequest",
+        __base__=Given,
+        __doc__="What to explain, and how: exactly one of ``prompt``, ``context`` and ``messages``, "
+        "the answer, and the options of ``ropelime.explain``.",
+        **_declared(),
+    )
 
 
 class JobView(BaseModel):
-    """Where a job stands."""
+    """The state of a job."""
 
     id: str = Field(description="Also the name of the explanation once the job is done.")
     state: State
-    stage: str = Field(description="What is being done, in words.")
-    ahead: int = Field(description="Jobs that come before it.")
-    done: int = Field(description="Tokens that were read.")
-    total: int = Field(description="Tokens to read in all; 0 while that is not known.")
-    seconds: float = Field(description="How long it has been worked on.")
+    stage: str = Field(description="The current step, in words.")
+    ahead: int = Field(description="Jobs ahead of it in the queue.")
+    done: int = Field(description="Tokens that were scored.")
+    total: int = Field(description="Tokens to score in all; 0 while that is not known.")
+    seconds: float = Field(description="How long it has been running.")
     error: str | None = Field(description="Why it failed or was cancelled.")
     field: str | None = Field(description="The field of the request that was the reason.")
 
 
-class TopShare(BaseModel):
-    """The feature with the largest share."""
+class TopFeature(BaseModel):
+    """The feature with the largest weight."""
 
     text: str
-    score: float
+    normalized_weight: float
 
 
 class Summary(BaseModel):
@@ -82,15 +183,15 @@ class Summary(BaseModel):
     id: str
     created: str = Field(description="When it was made, ISO 8601 in UTC.")
     kind: Literal["prompt", "context", "messages"]
-    model: str
-    features: Granularity
+    surrogate: list[str] = Field(description="The models that scored the answer, one or several.")
+    features: str = Field(description="The granularity, or spans.")
     count: int = Field(description="How many features there are.")
     preset: str
     scoring: str
     seconds: float = Field(description="How long it took.")
     answer: str = Field(description="The beginning of the answer.")
     prompt: str = Field(description="The question, or the beginning of the prompt.")
-    top: TopShare
+    top: TopFeature
 
 
 class HistoryPage(BaseModel):
@@ -104,29 +205,57 @@ class View(BaseModel):
     """An explanation with what the page's component draws."""
 
     summary: Summary
-    request: ExplainRequest = Field(description="What was asked; send it again to make it again.")
+    request: ExplainRequest = Field(description="What was sent; send it again to make it again.")
     view: dict[str, Any] = Field(description="The data of the component, see the HTML download.")
 
 
-class ShareView(BaseModel):
-    """One feature with its share."""
+class FeatureView(BaseModel):
+    """One feature with its weight."""
 
     index: int
     text: str
     start: int = Field(description="Where it begins in the text of the prompt.")
     end: int
-    score: float = Field(description="At least 0; all of them sum to 1.")
+    normalized_weight: float = Field(description="At least 0; all of them sum to 1.")
     weight: float = Field(description="Signed; positive supports the answer.")
 
 
 class SpanView(BaseModel):
-    """The explanation of one span of the answer, from the readings that are there."""
+    """The explanation of one span of the answer, fitted to the scores of the whole one."""
 
     start: int
     end: int
     text: str
-    shares: list[ShareView] = Field(description="The largest first.")
+    ranking: list[FeatureView] = Field(description="The largest weight first.")
     warnings: list[str]
+
+
+class OptionView(BaseModel):
+    """An option of a request."""
+
+    name: str
+    help: str
+    kind: Kind
+    default: str | int | bool | None
+    choices: list[str] = Field(description="All values of a choice; suggestions for a text.")
+
+    @classmethod
+    def of(cls, option: dataclasses.Field[Any]) -> OptionView:
+        """What a form needs to know about a field of :class:`ropelime.options.Options`."""
+        known = option.metadata
+        listed = {value for member in get_args(known["json"]) for value in get_args(member) or [member]}
+        kind: Kind = "text"
+        if known["json"] in (bool, int):
+            kind = "switch" if known["json"] is bool else "number"
+        elif listed - {type(None)} == set(known["choices"]) != set():
+            kind = "choice"
+        return cls(
+            name=option.name,
+            help=known["help"],
+            kind=kind,
+            default=cast("str | int | bool | None", option.default),
+            choices=list(known["choices"]),
+        )
 
 
 class LimitsView(BaseModel):
@@ -146,9 +275,7 @@ class Config(BaseModel):
     """What the server offers."""
 
     version: str
-    models: list[str] = Field(description="The first is the default.")
-    features: list[str]
-    presets: list[str]
-    scoring: list[str]
+    surrogates: list[str] = Field(description="The first is the default.")
+    options: list[OptionView] = Field(description="Those of `ropelime.explain`.")
     limits: LimitsView
     example: ExplainRequest

@@ -7,19 +7,12 @@
 
   const SOON = 400; // milliseconds before a lost stream is opened again
   const TRIES = 5;
-  const FIELDS = ["prompt", "question", "messages", "output", "features", "model", "preset", "scoring", "budget", "seed"];
+  const GIVEN = ["prompt", "question", "messages", "output", "features", "surrogate"];
   const SIZES = {
     token: "tokens", word: "words", sentence: "sentences", paragraph: "paragraphs", document: "documents",
-    message: "messages"
+    message: "messages", spans: "spans"
   };
   const FITS = { document: "context", message: "messages" };
-  const WORDS = {
-    preset: {
-      evidence: "evidence: what a person would cite", faithful: "faithful: what predicts the answer",
-      paper: "paper: the published method"
-    },
-    scoring: { "": "default of the preset", exact: "exact", cached: "cached: faster, approximate" }
-  };
   const $ = (id) => document.getElementById(id);
 
   let config = null;
@@ -134,6 +127,125 @@
   }
   let started = false;
 
+  /* --- the options: a control for each that the server names, with its help --- */
+  function option(name) {
+    return config.options.find((known) => known.name === name);
+  }
+
+  function panel() {
+    return config.options.filter((known) => known.name !== "features");
+  }
+
+  function build() {
+    $("features").replaceChildren(...option("features").choices.map((size) => new Option(SIZES[size] || size, size)));
+    $("features").title = sentence(option("features").help);
+    $("surrogate").replaceChildren(...config.surrogates.map((label) => new Option(label, label)));
+    $("options").replaceChildren(...panel().map(field));
+    if (config.surrogates.length > 1) $("options").append(others());
+    setFeatures(option("features").default);
+    setSurrogates(config.surrogates.slice(0, 1));
+    for (const known of panel()) put(known, known.default);
+  }
+
+  function sentence(text) {
+    return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  }
+
+  function field(known) {
+    const name = known.name.replace(/_/g, " ");
+    const label = make("label", "", sentence(name).slice(0, -1));
+    const help = make("p", "aside", sentence(known.help));
+    const input = input_of(known);
+    input.id = label.htmlFor = known.name;
+    help.id = `${known.name}-help`;
+    input.setAttribute("aria-describedby", help.id);
+    const box = make("div", "field", label, input, help);
+    if (known.kind === "switch") label.prepend(input, " ");
+    if (known.kind === "text" && known.choices.length) {
+      const list = make("datalist");
+      list.id = `${known.name}-choices`;
+      list.append(...known.choices.map((choice) => new Option(choice, choice)));
+      input.setAttribute("list", list.id);
+      box.append(list);
+    }
+    return box;
+  }
+
+  function input_of(known) {
+    if (known.kind === "choice") {
+      const none = known.default === null ? [new Option("not set", "")] : [];
+      const select = make("select");
+      select.append(...none, ...known.choices.map((choice) => new Option(choice, choice)));
+      return select;
+    }
+    const input = make(known.kind === "text" && !known.choices.length ? "textarea" : "input");
+    if (known.kind === "switch") input.type = "checkbox";
+    else input.placeholder = String(known.default ?? "not set");
+    if (known.kind === "number") input.inputMode = "numeric";
+    input.spellcheck = false;
+    return input;
+  }
+
+  /* The value of a control; what is left empty is the default. */
+  function take(known) {
+    const input = $(known.name);
+    if (known.kind === "switch") return input.checked;
+    const text = input.value.trim();
+    if (!text) return known.default;
+    return known.kind === "number" ? Number(text) : input.value;
+  }
+
+  function put(known, value) {
+    const input = $(known.name);
+    if (known.kind === "switch") input.checked = value === true;
+    else input.value = value === known.default && known.kind !== "choice" ? "" : String(value ?? "");
+  }
+
+  function changed(known) {
+    return take(known) !== known.default;
+  }
+
+  /* Spans in place of a granularity come from requests of other clients; the form keeps them. */
+  function setFeatures(wanted) {
+    const value = typeof wanted === "string" ? wanted : JSON.stringify(wanted);
+    const known = Array.from($("features").options);
+    known.filter((each) => each.value.startsWith("[")).forEach((each) => each.remove());
+    if (typeof wanted !== "string") $("features").append(new Option(`the ${wanted.length} spans of the request`, value));
+    $("features").value = value;
+    if ($("features").selectedIndex < 0) $("features").value = option("features").default;
+  }
+
+  /* Further surrogates, whose weights are averaged with those of the first. */
+  function others() {
+    const group = make("fieldset", "field others", make("legend", "", "Average with"));
+    for (const label of config.surrogates) {
+      const box = make("input");
+      box.type = "checkbox";
+      box.value = label;
+      group.append(make("label", "", box, " ", make("bdi", "", label)));
+    }
+    group.append(make("p", "aside", "Other surrogates that score the answer too; the weights of all are averaged."));
+    return group;
+  }
+
+  function boxes() {
+    return Array.from(document.querySelectorAll("#options .others input"));
+  }
+
+  function averaged() {
+    return boxes().filter((box) => box.checked && !box.disabled).map((box) => box.value);
+  }
+
+  function setSurrogates(labels) {
+    if (config.surrogates.includes(labels[0])) $("surrogate").value = labels[0];
+    for (const box of boxes()) box.checked = labels.slice(1).includes(box.value);
+    pickSurrogate();
+  }
+
+  function pickSurrogate() {
+    for (const box of boxes()) box.closest("label").hidden = box.disabled = box.value === $("surrogate").value;
+  }
+
   /* --- the form --- */
   function kind() {
     return document.querySelector('input[name="kind"]:checked').value;
@@ -152,15 +264,20 @@
     return Array.from(document.querySelectorAll("#documents textarea"));
   }
 
-  function addDocument(text) {
+  /* A document is a text, or a text with its source and page, which the form keeps. */
+  function addDocument(given) {
+    const { text, ...origin } = typeof given === "string" ? { text: given } : given;
     const area = make("textarea");
     area.rows = 4;
     area.dir = "auto";
     area.value = text;
+    area.origin = origin;
     const label = make("label");
+    const from = [origin.source, origin.page ? `page ${origin.page}` : ""].filter(Boolean).join(", ");
+    const source = make("bdi", "aside", from);
     const drop = make("button", "link", "Remove");
     drop.type = "button";
-    const box = make("div", "field document", make("div", "row", label, drop), area);
+    const box = make("div", "field document", make("div", "row", make("span", "", label, " ", source), drop), area);
     drop.addEventListener("click", () => {
       const at = areas().indexOf(area);
       box.remove();
@@ -174,6 +291,10 @@
     return area;
   }
 
+  function documentOf(area) {
+    return Object.keys(area.origin).length ? { ...area.origin, text: area.value } : area.value;
+  }
+
   function number() {
     areas().forEach((area, i) => {
       const box = area.closest(".document");
@@ -184,9 +305,9 @@
     });
   }
 
-  function setDocuments(texts) {
+  function setDocuments(given) {
     $("documents").replaceChildren();
-    (texts.length ? texts : [""]).forEach(addDocument);
+    (given.length ? given : [""]).forEach(addDocument);
   }
 
   function empty() {
@@ -206,13 +327,10 @@
     if (to === "messages") $("messages").value = JSON.stringify(request.messages, null, 2);
     $("output").value = request.output || "";
     turn(to);
-    for (const id of ["features", "model", "preset", "scoring"]) {
-      const wanted = request[id] || (id === "scoring" ? "" : null);
-      if (Array.from($(id).options).some((option) => option.value === wanted)) $(id).value = wanted;
-    }
-    $("budget").value = request.budget || "";
-    $("seed").value = request.seed || 0;
-    $("more").open = Boolean(request.budget || request.seed) || request.preset !== "evidence" || Boolean(request.scoring);
+    setFeatures(request.features || option("features").default);
+    setSurrogates(request.surrogate ? [].concat(request.surrogate) : config.surrogates.slice(0, 1));
+    for (const known of panel()) put(known, request[known.name] ?? known.default);
+    $("more").open = panel().some((known) => changed(known)) || averaged().length > 0;
     keep();
   }
 
@@ -223,7 +341,7 @@
     if (to === "prompt") request.prompt = $("prompt").value;
     if (to === "context") {
       const filled = areas().filter((area) => area.value.trim());
-      request.context = (filled.length ? filled : areas()).map((area) => area.value);
+      request.context = (filled.length ? filled : areas()).map(documentOf);
       if ($("question").value.trim()) request.question = $("question").value;
     }
     if (to === "messages") {
@@ -235,15 +353,15 @@
         return null;
       }
     }
-    for (const id of ["features", "model", "preset", "scoring"]) if ($(id).value) request[id] = $(id).value;
-    for (const id of ["budget", "seed"]) {
-      const text = $(id).value.trim();
-      if (!text) continue;
-      if (!/^\d{1,15}$/.test(text)) {
-        blame(id, "A whole number is needed.");
+    const features = $("features").value;
+    request.features = features.startsWith("[") ? JSON.parse(features) : features;
+    request.surrogate = averaged().length ? [$("surrogate").value, ...averaged()] : $("surrogate").value;
+    for (const known of panel()) {
+      if (known.kind === "number" && !/^\d{0,15}$/.test($(known.name).value.trim())) {
+        blame(known.name, "A whole number is needed.");
         return null;
       }
-      request[id] = Number(text);
+      if (changed(known)) request[known.name] = take(known);
     }
     return request;
   }
@@ -252,8 +370,10 @@
   function keep() {
     window.clearTimeout(keeping);
     keeping = window.setTimeout(() => {
-      const values = Object.fromEntries(FIELDS.map((id) => [id, $(id).value]));
-      remember("form", JSON.stringify({ ...values, kind: kind(), documents: areas().map((area) => area.value) }));
+      const values = Object.fromEntries(GIVEN.map((id) => [id, $(id).value]));
+      const chosen = Object.fromEntries(panel().map((known) => [known.name, take(known)]));
+      const rest = { kind: kind(), documents: areas().map(documentOf), options: chosen, averaged: averaged() };
+      remember("form", JSON.stringify({ ...values, ...rest }));
     }, 300);
     $("hello").hidden = Boolean($("output").value || $("prompt").value || $("messages").value || areas().some((a) => a.value));
   }
@@ -268,11 +388,14 @@
     if (!values) return;
     setDocuments(values.documents || []);
     turn(["prompt", "context", "messages"].includes(values.kind) ? values.kind : "prompt");
-    for (const id of FIELDS) {
+    if (typeof values.features === "string" && values.features.startsWith("[")) setFeatures(JSON.parse(values.features));
+    for (const id of GIVEN) {
       const control = $(id);
-      const known = !control.options || Array.from(control.options).some((option) => option.value === values[id]);
+      const known = !control.options || Array.from(control.options).some((each) => each.value === values[id]);
       if (known && typeof values[id] === "string") control.value = values[id];
     }
+    setSurrogates([$("surrogate").value, ...(values.averaged || [])]);
+    for (const known of panel()) put(known, (values.options || {})[known.name] ?? known.default);
     keep();
   }
 
@@ -281,7 +404,8 @@
     for (const line of document.querySelectorAll(".wrong")) line.remove();
     for (const control of document.querySelectorAll("[aria-invalid]")) {
       control.removeAttribute("aria-invalid");
-      if (control.id === "messages") control.setAttribute("aria-describedby", "messages-hint");
+      const help = control.getAttribute("aria-describedby").split(" ").slice(1).join(" ");
+      if (help) control.setAttribute("aria-describedby", help);
       else control.removeAttribute("aria-describedby");
     }
     $("alert").hidden = true;
@@ -293,7 +417,7 @@
       const filled = areas().filter((area) => area.value.trim());
       return (filled.length ? filled : areas())[Number(place) || 0] || areas()[0];
     }
-    return FIELDS.includes(name) || name === "token" ? $(name) : null;
+    return GIVEN.includes(name) || name === "token" || (config && option(name)) ? $(name) : null;
   }
 
   function blame(field, message) {
@@ -309,8 +433,9 @@
     const before = $(line.id);
     if (before) before.remove();
     at.insertAdjacentElement("afterend", line);
+    const help = (at.getAttribute("aria-describedby") || "").split(" ").filter((id) => id && id !== line.id);
     at.setAttribute("aria-invalid", "true");
-    at.setAttribute("aria-describedby", line.id);
+    at.setAttribute("aria-describedby", [line.id, ...help].join(" "));
   }
 
   /* The line is part of the field's description, so screen readers announce it on focus. */
@@ -460,7 +585,7 @@
   async function runExample() {
     location.hash = "#/";
     show("explain");
-    fill({ ...config.example, model: config.models[0] });
+    fill(config.example);
     await run(collect());
   }
 
@@ -474,12 +599,12 @@
   function meta(summary) {
     const facts = [
       `${summary.count.toLocaleString()} ${SIZES[summary.features]}`,
-      `scored by ${summary.model}`,
-      summary.preset === "evidence" ? "" : `preset ${summary.preset}`,
-      summary.scoring === "exact" ? "" : `${summary.scoring} scoring`,
+      `scored by ${summary.surrogate.join(" and ")}`,
+      `preset ${summary.preset}`,
+      `${summary.scoring} scoring`,
       `in ${summary.seconds.toFixed(1)} s`
     ];
-    return [when(summary), ` \u00b7 ${facts.filter(Boolean).join(" \u00b7 ")}`];
+    return [when(summary), ` \u00b7 ${facts.join(" \u00b7 ")}`];
   }
 
   async function result(id, mine) {
@@ -515,7 +640,7 @@
 
   /* --- two of them --- */
   function line(summary) {
-    return `${summary.answer.slice(0, 50)} (${summary.model}, ${SIZES[summary.features]}, ${new Date(summary.created).toLocaleString()})`;
+    return `${summary.answer.slice(0, 50)} (${summary.surrogate.join(" and ")}, ${SIZES[summary.features]}, ${new Date(summary.created).toLocaleString()})`;
   }
 
   async function compare(left, right, mine) {
@@ -539,21 +664,27 @@
       side.querySelector(".meta").replaceChildren(...(found[i] ? meta(found[i].summary) : []));
       if (found[i]) mounted.push(window.ropelime.mount(side.querySelector(".place"), found[i].view));
     });
-    $("difference").textContent = found[0] && found[1] ? difference(found[0], found[1]) : "Choose two explanations to compare two answers, two models or two prompts.";
+    $("difference").textContent = found[0] && found[1] ? difference(found[0], found[1]) : "Choose two explanations to compare two answers, two surrogates or two prompts.";
   }
 
   function difference(a, b) {
     const sent = (r) => JSON.stringify([r.prompt, r.context, r.question, r.messages]);
+    const how = (r) => JSON.stringify(panel().map((known) => r[known.name]));
     const same = {
       prompt: sent(a.request) === sent(b.request),
       answer: a.request.output === b.request.output,
-      model: a.summary.model === b.summary.model,
-      size: a.summary.features === b.summary.features
+      surrogate: a.summary.surrogate.join() === b.summary.surrogate.join(),
+      features: JSON.stringify(a.request.features) === JSON.stringify(b.request.features),
+      options: how(a.request) === how(b.request)
     };
-    const names = { prompt: "the prompt", answer: "the answer", model: "the model", size: "the size of the parts" };
+    const names = {
+      prompt: "the prompt", answer: "the answer", surrogate: "the surrogate", features: "the kind of features",
+      options: "the options"
+    };
     const list = (yes) => Object.keys(names).filter((key) => same[key] === yes).map((key) => names[key]);
     const words = (items) => items.join(", ").replace(/, ([^,]*)$/, " and $1");
-    if (!list(false).length) return "The prompt, the answer, the model and the size of the parts are the same in both.";
+    const all = Object.values(names).join(", ").replace(/, ([^,]*)$/, " and $1");
+    if (!list(false).length) return `${all.charAt(0).toUpperCase()}${all.slice(1)} are the same in both.`;
     const differs = `${words(list(false))} ${list(false).length > 1 ? "differ" : "differs"}`;
     const rest = list(true).length ? `; ${words(list(true))} ${list(true).length > 1 ? "are" : "is"} the same.` : ".";
     return differs.charAt(0).toUpperCase() + differs.slice(1) + rest;
@@ -591,7 +722,7 @@
     });
     const link = make("a", "", make("bdi", "", summary.answer));
     link.href = `#/e/${summary.id}`;
-    const top = make("p", "top-feature", `${Math.round(100 * summary.top.score)}% `, make("bdi", "", summary.top.text));
+    const top = make("p", "top-feature", `${Math.round(100 * summary.top.normalized_weight)}% `, make("bdi", "", summary.top.text));
     const about = make("div", "", link, top, make("p", "", make("bdi", "", summary.prompt)), make("p", "", ...meta(summary)));
     const remove = make("button", "link", "Delete");
     remove.type = "button";
@@ -652,8 +783,8 @@
     }
     clean();
     if (target === "documents") {
-      const before = areas().map((area) => area.value).filter((text) => text.trim());
-      setDocuments([...before, ...texts]);
+      const before = areas().filter((area) => area.value.trim()).map(documentOf);
+      setDocuments([...before, ...texts.map((text, i) => ({ text, source: files[i].name }))]);
     } else $(target).value = texts[0].replace(/\n$/, "");
     say(texts.length === 1 ? "The file is in the form." : `${texts.length} files are in the form.`);
     keep();
@@ -675,10 +806,6 @@
   }
 
   /* --- the beginning --- */
-  function options(id, values, words = {}) {
-    $(id).replaceChildren(...values.map((value) => new Option(words[value] || value, value)));
-  }
-
   function connect() {
     $("form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -689,6 +816,7 @@
       else document.querySelector("#form [aria-invalid]").focus();
     });
     $("form").addEventListener("input", keep);
+    $("surrogate").addEventListener("change", pickSurrogate);
     $("form").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
     });
@@ -759,11 +887,7 @@
       } else lost("The server cannot be reached", error.message);
       return;
     }
-    options("features", config.features, SIZES);
-    options("model", config.models);
-    options("preset", config.presets, WORDS.preset);
-    options("scoring", ["", ...config.scoring], WORDS.scoring);
-    $("features").value = "sentence";
+    build();
     setDocuments([]);
     turn("prompt");
     restore();
