@@ -184,3 +184,14 @@ def test_the_version_is_the_newest_of_the_changelog() -> None:
     newest = re.search(r"^## (\d+\.\d+\.\d+\S*)", text, re.MULTILINE)
     assert newest is not None
     assert newest[1] == ropelime.__version__
+
+
+def test_functions_fit_a_screen() -> None:
+    long = {
+        f"{shown(file)}: {node.name}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno + 1 > 60
+    }
+    assert not long

@@ -14,10 +14,10 @@ from ropelime.clients.openai import Answer, Call, OnText, complete, request, ser
 from ropelime.clients.openai import prepare as prepare_call
 from ropelime.clients.sdk import key_of, sdk
 from ropelime.errors import InputError
-from ropelime.explain import SCORING_MASKS, Explanation, check, explain_many
+from ropelime.explain import Explanation, check, explain_one
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
-from ropelime.progress import note, reporting
+from ropelime.progress import note
 from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
@@ -136,8 +136,7 @@ def ask(
     """Call a model once, and explain which parts of the prompt its answer depends on.
 
     The call goes through the official SDK (``pip install 'ropelime[ask]'``), to OpenAI or any server
-    that speaks the Chat Completions API. The model, its settings and the cost are in
-    ``e.config["answer"]``; a key never is.
+    that speaks the Chat Completions API. ``e.config["answer"]`` records it, without the key.
 
     Args:
         question: The question: about the context if there is one, else the whole prompt.
@@ -149,15 +148,11 @@ def ask(
         sampling: Other arguments of the call: ``temperature``, ``max_tokens``, ``tools``, ...
         price: Price of a million prompt tokens and of a million completion tokens, in any currency.
         timeout: Seconds of silence after which the call is given up.
-        retries: How often the SDK repeats the call, with growing pauses, when the server is busy (429),
-            fails (5xx), drops the connection or is silent. Nothing is repeated once a piece of a
-            streamed answer has arrived.
-        cache: Keep the answer in the user's cache folder, and take it from there if the same call was
-            made before.
+        retries: How often the SDK repeats a failed call; never once a streamed answer has begun.
+        cache: Keep the answer in the user's cache folder, and do not repeat a call that is there.
         stream: Receive the answer in pieces; if not given, when there is ``on_text``.
         on_text: Called with each piece of the answer as it arrives, or once with all of it.
-        on_answer: Called with what ``e.config["answer"]`` will hold, once the answer is complete and
-            before it is explained.
+        on_answer: Called with ``e.config["answer"]`` before the answer is explained.
         surrogate: See :func:`ropelime.explain`.
         progress: See :func:`ropelime.explain`.
         **options: See :class:`ropelime.options.Options`.
@@ -166,23 +161,18 @@ def ask(
     prompt = _prompt(question, context, messages)
     answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
     call = answering.call(prompt, messages)
-    answer = answering.known(call)
-    if answer is None:
+    if (known := answering.known(call)) is None:
         sdk()
     # Whatever can be refused is refused before anything is paid: names, features, the context window.
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
     check(prompt, chosen, models)
-    if answer is None:
-        streamed = on_text is not None if stream is None else stream
-        answer = answering.answer(call, stream=streamed, on_text=on_text)
-    elif on_text is not None:
-        on_text(answer.text)
+    if known is not None and on_text is not None:
+        on_text(known.text)
+    streamed = on_text is not None if stream is None else stream
+    answer = known or answering.answer(call, stream=streamed, on_text=on_text)
     if on_answer is not None:
         on_answer(answer.record)
-    with reporting(progress, SCORING_MASKS) as report:
-        (e,) = explain_many([Task(prompt, answer.text, chosen)], models, progress=report)
-    assert isinstance(e, Explanation)
-    return answer.into(e)
+    return answer.into(explain_one(Task(prompt, answer.text, chosen), models, progress))
 
 
 def _prompt(question: Any, context: Any, messages: Any) -> Prompt:

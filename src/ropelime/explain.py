@@ -160,8 +160,15 @@ def explain(
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
     for model in models:
         check_capabilities(model, task.options)
+    return explain_one(task, models, progress)
+
+
+def explain_one(
+    task: Task, surrogates: Sequence[Surrogate], progress: ProgressOption = "auto"
+) -> Explanation:
+    """Explain one answer, with progress."""
     with reporting(progress, SCORING_MASKS) as report:
-        (e,) = explain_many([task], models, progress=report)
+        (e,) = explain_many([task], surrogates, progress=report)
     assert isinstance(e, Explanation)
     return e
 

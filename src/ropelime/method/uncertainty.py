@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropelime.method.regression import centred
+from ropelime.method.statistics import rank_correlation
 from ropelime.typing import Floats, Masks
 
 LEVEL = 0.90
@@ -124,8 +125,4 @@ def _spread(
 
 
 def _ranks(values: Floats, predicted: Floats) -> float:
-    from scipy.stats import spearmanr
-
-    if values @ values <= _SAME or np.ptp(predicted) == 0:
-        return float("nan")
-    return float(spearmanr(values, predicted).statistic)
+    return float("nan") if values @ values <= _SAME else rank_correlation(values, predicted)

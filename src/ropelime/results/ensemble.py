@@ -10,6 +10,7 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.method.attribution import normalized
+from ropelime.method.statistics import rank_correlation
 from ropelime.method.uncertainty import LEVEL
 from ropelime.results.explanation import Cost, ExplanationData, slice_output
 from ropelime.results.trust import Trust
@@ -81,11 +82,8 @@ def _name(member: ExplanationData) -> str:
 
 def _agreement(each: Floats) -> float:
     """Mean pairwise rank correlation of the members' weights; 0 where one has no ranking."""
-    from scipy.stats import spearmanr
-
     pairs = combinations(np.abs(each), 2)
-    found = [spearmanr(a, b).statistic if np.ptp(a) > 0 and np.ptp(b) > 0 else 0.0 for a, b in pairs]
-    return float(np.mean(found))
+    return float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
 
 
 def _intervals(

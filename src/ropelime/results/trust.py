@@ -10,6 +10,7 @@ import numpy as np
 
 from ropelime.method.attribution import Attribution
 from ropelime.method.scores import Scores
+from ropelime.method.statistics import rank_correlation
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
 # the logarithm of its normalised weight and how much less likely the answer is without it
@@ -113,11 +114,9 @@ def _agreement(scores: Scores) -> float:
         for m, v, e in zip(scores.masks, output_logprob, scores.exact, strict=True)
         if not e and m.tobytes() in exact
     ]
-    if len(both) < 3 or np.ptp(both, axis=0).min() == 0:
+    if not both:
         return 0.0
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(*zip(*both, strict=True)).statistic)
+    return float(np.nan_to_num(rank_correlation(*zip(*both, strict=True), least=3)))
 
 
 def _words(value: float, claim: str) -> str:
