@@ -60,7 +60,9 @@ class ChatGenerator:
         try:
             from openai import OpenAI, OpenAIError
         except ImportError:
-            raise InputError("Chat endpoints need the SDK: pip install 'ropelime[bench]'") from None
+            raise InputError(
+                "Chat endpoints need the SDK: pip install 'ropelime[benchmarks]'"
+            ) from None
         try:
             client = OpenAI(base_url=self.base_url)
             return [self._reply(client, prompt) for prompt in prompts]

@@ -1,6 +1,6 @@
 """A batch whose surrogate is a function, so that processes that run it start fast.
 
-As a program it runs one: ``python batch_toy.py IN OUT [SECONDS]``, with a pause for each reading.
+As a program it runs one: ``python batch_toy.py IN OUT [SECONDS]``, with a pause for each call.
 """
 
 from __future__ import annotations

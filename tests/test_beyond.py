@@ -166,7 +166,7 @@ def halves(count: int, n: int, rng: np.random.Generator) -> Masks:
 
 @pytest.mark.parametrize("bias", [0.5, 1.0, -1.0])
 def test_cheap_readings_are_a_control_variate_without_bias(bias: float) -> None:
-    """Cheap readings that are wrong count for nothing once there are many exact ones."""
+    """Cached scores that are wrong do not count once there are many exact ones."""
     rng = np.random.default_rng(0)
     true = rng.normal(size=10)
     wrong = bias * true + rng.normal(size=10)

@@ -1,4 +1,4 @@
-"""Toys that several tests share: a surrogate with known coefficients, and readings by hand."""
+"""Toys that several tests share: a surrogate with known coefficients, and scores by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def scoring(
     kl: npt.ArrayLike | None = None,
     **fields: Any,
 ) -> Scores:
-    """Passes with the given arrays; zeros where nothing is said."""
+    """Scores with the given arrays; zeros where nothing is said."""
     kept = np.asarray(masks, dtype=bool)
     read = np.zeros((len(kept), 1)) if logprob is None else np.asarray(logprob, dtype=float)
     return Scores(

@@ -52,7 +52,7 @@ def make(folder: Path) -> None:
 
 
 def required(wheel: Path) -> list[str]:
-    """What the wheel says it needs, less what is not to be had or not used."""
+    """What the wheel says it needs, less what is not available or not used."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         known = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []

@@ -71,8 +71,8 @@ def calibration(results: Results, method: str) -> Calibration | None:
 
 def _trust(row: Row, method: str) -> float:
     known = {name.removeprefix("by_"): v for name, v in row.items() if name.startswith("by_")}
-    singles = method == EVIDENCE and row["masks"] <= row["features"] + 2
-    return estimate(known, leave_one_out=singles)
+    leave_one_out = method == EVIDENCE and row["masks"] <= row["features"] + 2
+    return estimate(known, leave_one_out=leave_one_out)
 
 
 def _worst(rows: list[Row], method: str, *, by_f1: bool = False) -> Labels:

@@ -25,7 +25,7 @@ def from_hub(source: str, name: str, split: str) -> Sequence[dict[str, Any]]:
         from datasets import load_dataset
     except ImportError:
         raise InputError(
-            "Pass --data FILE, or install the hub's loader: pip install 'ropelime[bench]'"
+            "Pass --data FILE, or install the hub's loader: pip install 'ropelime[benchmarks]'"
         ) from None
     try:
         rows: Sequence[dict[str, Any]] = load_dataset(source, name, split=split)

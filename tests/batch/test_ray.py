@@ -159,7 +159,7 @@ def test_killed_runs_lose_nothing(tmp_path: Path) -> None:
         assert p.returncode == -signal.SIGKILL
     some = sum(1 for _ in rows(target))
     assert 0 < some < 200
-    assert go(source, target, together=4).before == some, "the local engine goes on with it"
+    assert go(source, target, together=4).before == some, "the local engine continues it"
     check(target, [f"n{i}" for i in range(200)])
 
 

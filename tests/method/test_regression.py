@@ -250,7 +250,7 @@ def test_wls_is_the_smallest_solution_of_singular_values(
 
 
 def test_as_many_masks_as_features_are_solved_exactly() -> None:
-    """Single removals by hand: a weight is what the target loses."""
+    """Leave-one-out by hand: a weight is what the target loses."""
     n = 300
     masks = np.concatenate([np.ones((1, n), dtype=bool), ~np.eye(n, dtype=bool)])
     targets = np.random.default_rng(0).normal(size=n + 1)

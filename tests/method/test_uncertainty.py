@@ -1,4 +1,4 @@
-"""Intervals that hold as often as they say, and how well left-out readings are foretold."""
+"""Coverage of the intervals, and how well left-out scores are predicted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_four_times_the_readings_halve_the_interval() -> None:
 
 def test_the_interval_in_closed_form() -> None:
     # All masks of two features, twice: orthogonal columns of variance 1/4, targets that alternate
-    # around the fit by 1. The fit keeps no more than 1/1000 of it, and five readings are left over.
+    # around the fit by 1. The fit keeps no more than 1/1000 of it, and five scores are left over.
     masks = np.tile(np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=bool), (2, 1))
     targets = masks @ np.array([3.0, 1.0]) + np.repeat([1.0, -1.0], 4)
     found = estimate_uncertainty(masks, targets, np.ones(8), np.array([3.0, 1.0]))

@@ -345,7 +345,7 @@ def test_a_wrong_field_is_named(
         ("kernel", "cosine:0", "width of cosine must be above 0"),
         ("regressor", "ridge:many", "alpha is a number, not 'many'"),
         ("ablation", "blank", "Known: delete, in-place, placeholder"),
-        ("scoring", "cheap", "Input should be 'cached' or 'exact'"),
+        ("scoring", "quick", "Input should be 'cached' or 'exact'"),
         ("budget", "many", "'20000 tokens' or '5 seconds'"),
         ("seed", "7", "a valid integer"),
         ("also", "proof", "Input should be 'evidence'"),
@@ -506,7 +506,7 @@ def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> N
     assert finished(client, PLAIN)["state"] == "done"
 
 
-# --- a job can be stopped, and the model is none the worse for it
+# --- a job can be stopped, and the model is unchanged by it
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 _NAME = "history.sqlite3"
 _APPLICATION = 0x526F4C69  # "RoLi": marks the file as ours
-_VERSION = 1
+_VERSION = 2
 _TABLE = """
 CREATE TABLE explanations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
