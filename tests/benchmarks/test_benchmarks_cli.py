@@ -111,6 +111,7 @@ def test_what_is_in_the_rows(ran: Path) -> None:
     assert len(rows_of(ran, "ablation-gold")) == 3 * (len(methods.ablation()) + 1)
 
 
+@pytest.mark.slow
 def test_the_report(ran: Path, capsys: Capture) -> None:
     files = sorted(str(path) for path in (ran / "results").glob("*.jsonl"))
     assert len(files) == len(RUNS)
