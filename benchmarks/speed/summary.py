@@ -72,9 +72,10 @@ def load(path: Path) -> Speed:
     header, rows = read(path)
     if header.get("kind") not in COMMANDS:
         raise InputError(f"{path} holds speed of an unknown kind, {header.get('kind')!r}.")
-    header["methods"] = [method for method in header["methods"] if method not in RETIRED]
-    header["command"] = header["command"].replace(" --compile", "")  # the option of the retired method
-    rows = [row for row in rows if row["method"] not in RETIRED]
+    retired = [method for method in header["methods"] if method in RETIRED]
+    header["methods"] = [method for method in header["methods"] if method not in retired]
+    header["retired"] = retired
+    rows = [row for row in rows if row["method"] not in retired]
     count: dict[str, int] = {}
     for row in rows:
         count[row["example"]] = count.get(row["example"], 0) + 1

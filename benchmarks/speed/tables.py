@@ -27,6 +27,7 @@ def origin(one: Speed) -> str:
         f"{header['rounds']} rounds" if header["rounds"] > 1 else "one round",
         str(header["date"]),
     ]
+    facts += [f"measured beside {method}, which was removed since" for method in header["retired"]]
     title = f"### {one.device}: {model['name']}"
     return pages.blocks(title, pages.commands(header["command"]), "; ".join(facts) + ".")
 
