@@ -347,7 +347,7 @@ def test_the_views_say_what_was_found() -> None:
         surrogate=lambda z: 4.0 * (z[:, 0] | z[:, 1]) - 5.0, interactions=True, sampler="hadamard"
     )
     assert findings(either)[0].startswith("Either suffices: “red” or “green”")
-    assert "were found to work only together" in findings(toy(interactions=True))[0]
+    assert "No interaction was found" in findings(toy(interactions=True))[0]
     assert findings(toy()) == []
     models = [FunctionSurrogate(additive(), name=name) for name in ("a", "b\x1b[2J")]
     (line,) = findings(toy(surrogate=models))
