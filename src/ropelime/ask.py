@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ropelime.clients.cache import Cache
 from ropelime.clients.openai import Answer, Call, OnText, complete, request, server
 from ropelime.clients.openai import prepare as prepare_call
-from ropelime.clients.sdk import key_of, sdk
+from ropelime.clients.sdk import Server, key_of, sdk
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, check, explain_one
 from ropelime.options import OptionKeywords, Options, takes_options
@@ -93,14 +93,14 @@ class AnsweringModel:
 
     def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> GivenAnswer:
         """Ask, once, and keep the answer."""
-        return self._kept(call, complete(call, **self._how(), stream=stream, on_text=on_text))
+        return self._kept(call, complete(call, self._server(call), stream=stream, on_text=on_text))
 
     async def known_or_answer(self, call: Call) -> GivenAnswer:
         """The same in an event loop, where several can be asked at once."""
-        return self.known(call) or self._kept(call, await request(call, **self._how()))
+        return self.known(call) or self._kept(call, await request(call, self._server(call)))
 
-    def _how(self) -> dict[str, Any]:
-        return {"key": key_of(self.api_key), "timeout": self.timeout, "retries": self.retries}
+    def _server(self, call: Call) -> Server:
+        return Server(call.base_url, key_of(self.api_key), self.timeout, self.retries)
 
     def _kept(self, call: Call, answer: Answer) -> GivenAnswer:
         if self.cache:

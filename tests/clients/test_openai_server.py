@@ -168,7 +168,7 @@ def test_the_command_against_a_real_server(
     e = ropelime.load(tmp_path / "why.json")
     assert err.startswith(e.output)
     assert f"answered after 1 failed try · {e.config['answer']['usage']['prompt_tokens']} tokens" in err
-    assert "the 5 largest shares" in out
+    assert "the 5 largest weights" in out
     assert len(proxy.seen) == 2
     assert SECRET not in out + err
 

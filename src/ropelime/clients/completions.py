@@ -71,6 +71,8 @@ class CompletionsClient:
             The index of a prompt and its log-probabilities, in the order of arrival; None now and then
             while nothing arrives. Closing the generator cancels all requests.
         """
+        if not prompts:
+            return
         with self.server.readable_errors(self.model):
             client = self._client()
 

@@ -127,22 +127,15 @@ def server(base_url: str | None) -> str:
 
 
 def complete(
-    call: Call,
-    *,
-    key: str | None,
-    timeout: float,
-    retries: int,
-    stream: bool = False,
-    on_text: OnText | None = None,
+    call: Call, server: Server, *, stream: bool = False, on_text: OnText | None = None
 ) -> Answer:
-    """Send one request and wait for its answer, as :func:`request` does.
+    """Send one request and wait for its answer, with the arguments of :func:`request`.
 
     ``on_text`` is called in this thread, and an interruption of this thread cancels the request.
     """
 
     async def work(put: Callable[[str | Answer], None]) -> None:
-        send = partial(request, call, key=key, timeout=timeout, retries=retries, stream=stream)
-        put(await send(on_text=put))
+        put(await request(call, server, stream=stream, on_text=put))
 
     answer = None
     with Pool(1) as pool:
@@ -156,13 +149,7 @@ def complete(
 
 
 async def request(
-    call: Call,
-    *,
-    key: str | None,
-    timeout: float,
-    retries: int,
-    stream: bool = False,
-    on_text: OnText | None = None,
+    call: Call, server: Server, *, stream: bool = False, on_text: OnText | None = None
 ) -> Answer:
     """Send one request.
 
@@ -172,14 +159,11 @@ async def request(
 
     Args:
         call: The request.
-        key: The key; None for servers that need none.
-        timeout: Seconds without data from the server after which the request fails.
-        retries: How often it may be repeated.
+        server: The server of the call, with its key, timeout and retries.
         stream: Receive the answer in pieces.
         on_text: Called with each piece, or with the whole answer if it is not streamed.
     """
-    taken = _Streamed() if stream else _Whole()
-    server = Server(call.base_url, key, timeout, retries)
+    taken, key = _Streamed() if stream else _Whole(), server.key
     guard = partial(server.readable_errors, call.model, lambda: len(taken.text))
     with guard():
         client: Any = sdk().AsyncOpenAI(**server.options())

@@ -59,7 +59,7 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
     Text comes in pieces instead of offsets, which Python and JavaScript count differently.
     """
-    target = TARGETS.get(e.config["target"].get("name"))
+    target = TARGETS.get(str(e.config["target"].get("name")))
     return {
         "prompt": _blocks(e),
         "features": _features(e),
