@@ -2,84 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from benchmarks.evaluation.labels import Labels
-from benchmarks.methods import Method
+from benchmarks.memo import MemoScorer
+from benchmarks.method import Method
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
 from ropelime.method.scores import Scores
+from ropelime.results.explanation import ExplanationData
 from ropelime.results.trust import indicators
-from ropelime.surrogate import Scorer
-from ropelime.typing import Masks
-
-if TYPE_CHECKING:
-    from benchmarks.runner import Reader
+from ropelime.typing import Floats, Masks
 
 _MANY = 450
 
 
-def reference(n: int, seed: tuple[int, int], readers: dict[str, Reader]) -> dict[str, Attribution]:
+def reference(n: int, seed: tuple[int, int], scorer: MemoScorer) -> dict[str, Attribution]:
     """Weights from many masks, by target.
 
     Random-half masks with exact scoring for log-probability; local ones with cached scoring for
     evidence.
     """
-    rng = np.random.default_rng([*seed, 2])
+    rng, full = np.random.default_rng([*seed, 2]), np.ones((1, n), dtype=bool)
     random_half = resolve_sampler(f"hadamard:{_MANY}").sample(n, budget=None, rng=rng).masks
-    readers["exact"].read(random_half, fitted=False)
-    nll = Recipe.of("nll", "uniform", "wls")
     local = [~np.eye(n, dtype=bool)]
     for size in (2, 4, "sqrt"):
         part = SparseK(size, active="removed", masks=_MANY // 3)
         local.append(part.sample(n, budget=None, rng=rng).masks)
-    masks = np.concatenate(local)
-    readers["cached"].read(masks)
-    evidence = Recipe.of("evidence", "uniform", "wls")
+    exact = scorer.score(np.concatenate([full, random_half]), kl=False)
+    cached = scorer.score(
+        np.concatenate([full, *local]), kl=True, cached=True, question=scorer.has_question
+    )
     return {
-        "nll": fit(readers["exact"].scores(random_half), nll, tokens=False),
-        "evidence": fit(readers["cached"].scores(masks), evidence, tokens=False),
+        "nll": fit(exact, Recipe.of("nll", "uniform", "wls"), tokens=False),
+        "evidence": fit(cached, Recipe.of("evidence", "uniform", "wls"), tokens=False),
     }
 
 
 def details(
-    m: Method,
-    fitted: Attribution,
-    scores: Scores,
-    gold: Labels,
-    scorer: Scorer,
-    known: dict[str, Attribution],
+    m: Method, e: ExplanationData, gold: Labels, scorer: MemoScorer, known: dict[str, Attribution]
 ) -> dict[str, float | None]:
     """Indicators of trust, whether the first feature is gold, tokens run, and coverage of intervals."""
     row: dict[str, float | None] = {}
     if m.preset:  # only presets report trust
-        row["first"] = float(gold[int(np.argmax(fitted.normalized_weights))])
-        known_too = indicators(scores.fitted(), fitted)
+        row["first"] = float(gold[int(np.argmax(e.normalized_weights))])
+        fitted = e.surrogate_scores.fitted()
+        known_too = indicators(fitted, fit(fitted, m.recipe, tokens=False))
         row |= {f"by_{name}": value for name, value in known_too.items()}
-    if count := getattr(scorer, "count", None):
-        exact = scores.exact & (np.arange(len(scores.masks)) > 0)
-        parts = [count(scores.masks[rows], cached=cached) for rows, cached in _kinds(scores, exact)]
+    if count := getattr(scorer.scorer, "count", None):
+        parts = [count(masks, cached=cached) for masks, cached in _kinds(m.scores(e))]
         row["run"] = float(sum(parts))
     target = getattr(m.recipe.target, "name", "")
     if target in known:
-        # Normalised, because the unit of evidence is the mean shift of the masks that were scored.
-        total, reference_fit = float(np.abs(fitted.weights).sum()), known[target]
-        aim = reference_fit.weights * (total / max(float(np.abs(reference_fit.weights).sum()), 1e-300))
-        if target == "nll":
-            aim = reference_fit.weights
-        off = np.abs(fitted.weights - aim) / np.maximum(fitted.half_width, 1e-300)
-        row["covered"] = float((off <= 1).mean())
-        row["reach"] = float(np.quantile(off, 0.9))  # half widths that would cover nine in ten
-        row["halfwidth"] = float(
-            fitted.half_width.mean() / max(float(np.abs(fitted.weights).max()), 1e-300)
-        )
+        row |= _covered(e, known[target].weights, same_unit=target == "nll")
     return row
 
 
-def _kinds(scores: Scores, exact: Masks) -> list[tuple[Masks, bool]]:
-    """The rows with cached and with exact scores, each with the unmasked prompt."""
+def _covered(e: ExplanationData, aim: Floats, *, same_unit: bool) -> dict[str, float | None]:
+    """How many weights of a reference the intervals cover, and how wide they are."""
+    assert e.intervals is not None
+    half_width = np.ptp(e.intervals, axis=1) / 2
+    if not same_unit:  # the unit of evidence is the mean shift of the masks that were scored
+        aim = aim * (float(np.abs(e.weights).sum()) / max(float(np.abs(aim).sum()), 1e-300))
+    off = np.abs(e.weights - aim) / np.maximum(half_width, 1e-300)
+    return {
+        "covered": float((off <= 1).mean()),
+        "reach": float(np.quantile(off, 0.9)),  # half widths that would cover nine in ten
+        "halfwidth": float(half_width.mean() / max(float(np.abs(e.weights).max()), 1e-300)),
+    }
+
+
+def _kinds(scores: Scores) -> list[tuple[Masks, bool]]:
+    """The masks with cached and with exact scores, each after the full prompt."""
     first = np.arange(len(scores.masks)) == 0
-    found = [(first | ~exact, True)] if not exact[1:].all() else []
-    return [*found, (first | exact, False)] if exact.any() else found
+    exact = scores.exact & ~first
+    found = [(scores.masks[first | ~exact], True)] if not exact[1:].all() else []
+    return [*found, (scores.masks[first | exact], False)] if exact.any() else found

@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import methods, runner
 from benchmarks.data import Example
 from benchmarks.gsmile import ChatGenerator, GSmile
+from benchmarks.method import Method
 from benchmarks.names import CHANCE, GSMILE
 from benchmarks.runner import Extra
 from benchmarks.store import Store
@@ -89,7 +90,7 @@ def run(
     )
 
 
-def _compared(bench: str, context: str | None) -> list[methods.Method]:
+def _compared(bench: str, context: str | None) -> list[Method]:
     if bench == "hotpotqa":
         return methods.hotpotqa(context or "gold")
     if bench == "budget":

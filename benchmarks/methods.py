@@ -1,14 +1,11 @@
-"""The methods that are compared: each is a sampler and a recipe. To add one, add a line here."""
+"""The methods that are compared: each is a set of options. To add one, add a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from benchmarks.contextcite import LogitPerToken, StandardisedLasso
+from benchmarks.method import Method, method, preset
 from benchmarks.names import (
     CONTEXTCITE,
     EVIDENCE,
@@ -23,77 +20,7 @@ from benchmarks.names import (
     cached,
     exact,
 )
-from ropelime.method.attribution import Recipe
-from ropelime.method.samplers import SPARSE_K_SETTINGS, Sampler, resolve_sampler
-from ropelime.method.schedule import Round
-from ropelime.method.scores import Scores
-from ropelime.options import PRESETS, Options
-from ropelime.typing import Ints, Masks
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to attribute an answer.
-
-    Attributes:
-        name: What the tables call it.
-        sampler: Its masks.
-        recipe: Its target, kernel and regressor.
-        tokens_of: Another method, whose tokens are the budget of this one.
-        scoring: ``"exact"`` or ``"cached"``.
-        preset: A preset, whose schedule decides which masks are scored.
-        exact: Exact scores on top of the cached ones.
-    """
-
-    name: str
-    sampler: Sampler
-    recipe: Recipe
-    tokens_of: str | None = None
-    scoring: str = "exact"
-    preset: str | None = None
-    exact: int = 0
-
-    def rounds(self, n: int, seed: tuple[int, ...]) -> Generator[Round, Scores, Any]:
-        """Yields the masks to score next and is sent all scores so far, as a schedule does."""
-        cached = self.scoring == "cached"
-        if self.preset is not None:
-            schedule = replace(Options.of({"preset": self.preset}).schedule(cached=cached), seed=seed)
-            return (yield from schedule.rounds(n, _uncounted))
-        masks = self.sampler.sample(n, budget=None, rng=np.random.default_rng(seed)).masks
-        yield Round(masks, cached)
-        if self.exact:
-            rng = np.random.default_rng(seed)
-            yield Round(self.sampler.sample(n, budget=self.exact, rng=rng).masks, cached=False)
-        return None
-
-
-def _uncounted(masks: Masks, *, cached: bool) -> Ints:
-    """Presets need no costs while their budget is automatic."""
-    raise NotImplementedError
-
-
-def method(
-    name: str,
-    sampler: object,
-    target: object,
-    kernel: object,
-    regressor: object,
-    tokens_of: str | None = None,
-    *,
-    scoring: str = "exact",
-    exact: int = 0,
-) -> Method:
-    """A method from names or objects."""
-    recipe = Recipe.of(target, kernel, regressor)
-    return Method(name, resolve_sampler(sampler), recipe, tokens_of, scoring, None, exact)
-
-
-def preset(name: str) -> Method:
-    """One of the presets of :func:`ropelime.explain`, with its automatic budget."""
-    chosen = PRESETS[name]
-    recipe = Recipe.of(chosen.target, chosen.kernel, chosen.regressor)
-    sampler = resolve_sampler(chosen.sampler)
-    return Method(name, sampler, recipe, scoring=chosen.scoring, preset=name)
+from ropelime.method.samplers import SPARSE_K_SETTINGS
 
 
 def contextcite(masks: int = 64) -> Method:

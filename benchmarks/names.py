@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 CHANCE = "chance"
 SPARSE_K, SPARSE_K_EQUAL = "sparse-k", "sparse-k, LOO's tokens"
 LEAVE_ONE_OUT = "leave-one-out"
 LEAVE_ONE_OUT_EXACT, LEAVE_ONE_OUT_CACHED = "leave-one-out, exact", "leave-one-out, cached"
 CONTEXTCITE = "contextcite"
-EVIDENCE, FAITHFUL, PAPER = "evidence", "faithful", "paper"
+EVIDENCE: Final = "evidence"
+FAITHFUL: Final = "faithful"
+PAPER: Final = "paper"
 ROPE_LIME, GSMILE = "rope-lime", "gsmile"
 
 

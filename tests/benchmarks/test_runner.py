@@ -13,16 +13,19 @@ import pytest
 
 from bench_toy import example
 from benchmarks import methods as known
+from benchmarks import runner
 from benchmarks.contextcite import LogitPerToken, StandardisedLasso
 from benchmarks.data import Example
 from benchmarks.evaluation import chance
-from benchmarks.methods import Method, method
+from benchmarks.method import Method, method
 from benchmarks.names import CHANCE
 from benchmarks.runner import run
 from benchmarks.store import Row, Store, read
-from ropelime.method.regression import LinearFit
-from ropelime.method.samplers import Bernoulli
+from ropelime.explain import explain, explain_many
+from ropelime.method.regression import LinearFit, Regressor
+from ropelime.method.samplers import Bernoulli, Hadamard
 from ropelime.method.scores import Scores
+from ropelime.steps import Task
 from ropelime.surrogate import Ablation, FunctionSurrogate, Surrogate
 from ropelime.surrogate.base import Scorer
 from ropelime.surrogate.local import LocalSurrogate
@@ -56,7 +59,7 @@ class Recording(Surrogate, Scorer):
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> Recording:
         self.scorer = self.inner.prepare(prompt, features, output, ablation=ablation)
-        self.has_question = self.scorer.has_question
+        self.output_spans, self.has_question = self.scorer.output_spans, self.scorer.has_question
         self.supports_cached = self.scorer.supports_cached
         self.read.append([])
         return self
@@ -138,6 +141,50 @@ def test_the_papers_methods_score_every_mask_once_too(
     assert alone[0] == {
         k: pytest.approx(v, abs=1e-3) if type(v) is float else v for k, v in together.items()
     }
+
+
+def test_all_methods_of_an_example_are_explained_in_one_call(
+    results: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def counting(tasks: Sequence[Task], surrogates: Sequence[Surrogate]) -> list[Any]:
+        calls.append(len(tasks))
+        return list(explain_many(tasks, surrogates))
+
+    monkeypatch.setattr(runner, "explain_many", counting)
+    results([example("a"), example("b")])
+    assert calls == [len(METHODS)] * 2
+
+
+def test_rows_are_those_of_explain(results: Rows, tiny: Callable[..., LocalSurrogate]) -> None:
+    surrogate, one = tiny("llama"), example(prompt="red green blue black white?")
+    rows = results([one], known.budget("100"), surrogate)
+    for name in ("evidence", "faithful"):
+        e = explain(
+            one.prompt, one.answer, features=one.spans, preset=name, scoring="cached",
+            surrogate=surrogate, progress=False,
+        )  # fmt: skip
+        row, scores = of(rows, name), e.surrogate_scores
+        assert (row["masks"], row["tokens"]) == (len(scores.masks), int(scores.tokens.sum()))
+
+
+def test_exact_scores_come_on_top_of_cached_ones(
+    results: Rows, tiny: Callable[..., LocalSurrogate]
+) -> None:
+    one = example(prompt="red green blue black white")
+    pinned = replace(one, prompt=one.prompt + " and?")
+    mixed = method("both", "hadamard:9", "nll", "uniform", "bayes-ridge", scoring="cached", exact=4)
+    recording = Recording(tiny("llama"))
+    row = of(results([pinned], [mixed], recording, curves=False), "both")
+    assert row["masks"] == 1 + 9 + 4
+    drawn = [Hadamard().sample(5, budget=k, rng=np.random.default_rng([0, 0])).masks for k in (9, 4)]
+    cached = {b"cached" + mask.tobytes() for mask in drawn[0]}
+    exact = {mask.tobytes() for mask in drawn[1]}
+    assert cached | exact <= set(recording.read[0])
+    masks = [np.concatenate([np.ones((1, 5), bool), drawn[0]]), drawn[1]]
+    tokens = [recording.cost(masks[0], cached=True), recording.cost(masks[1])]
+    assert row["tokens"] == np.concatenate(tokens).sum()
 
 
 def test_each_method_gets_what_it_gets_alone(results: Rows) -> None:
@@ -254,7 +301,7 @@ def test_an_extra_comes_last(results: Rows) -> None:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Regressor):
     """A method of one's own: the weights are known."""
 
     name: ClassVar[str] = "constant"
