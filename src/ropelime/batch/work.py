@@ -176,8 +176,8 @@ class Worker:
             if self._unanswered >= _GIVE_UP:
                 return answered[:there], (
                     f"The last {_GIVE_UP} questions were not answered, the last one because: "
-                    f"{answered[-1][0].error} The same command continues with the lines that have no row "
-                    "yet, and with --retry-errors with those whose row is an error too."
+                    f"{answered[-1][0].error} The same command continues with the lines that have no "
+                    "row yet, and with --retry-errors with those whose row is an error too."
                 )
             if not self._unanswered:
                 there = len(answered)
