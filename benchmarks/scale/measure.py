@@ -222,7 +222,7 @@ class _Bench:
 def _differences(e: Explanation, row: Row) -> tuple[float, float]:
     """The largest differences of weights and normalised weights between a row and an explanation."""
     place = {feature.start: number for number, feature in enumerate(e.features)}
-    found = [(f["weight"], f["score"], place[f["start"]]) for f in row["features"]]
+    found = [(f["weight"], f["normalized_weight"], place[f["start"]]) for f in row["features"]]
     return (
         max(abs(weight - float(e.weights[i])) for weight, _, i in found),
         max(abs(score - float(e.normalized_weights[i])) for _, score, i in found),

@@ -499,7 +499,7 @@ def test_the_command(
     assert main(["batch", str(source), str(target)]) == 130
     err = capsys.readouterr().err
     assert "interrupted; 0 of 1 lines have a row" in err
-    assert "the same command continues" in err
+    assert "repeat the command to resume" in err
     with pytest.raises(SystemExit):
         main(["batch", str(source), str(target.parent)])
 

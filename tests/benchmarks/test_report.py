@@ -182,7 +182,7 @@ class TestLoading:
     def test_a_foreign_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.jsonl"
         path.write_text('{"hello": 1}\n', encoding="utf-8")
-        with pytest.raises(InputError, match="no results file"):
+        with pytest.raises(InputError, match="is not a ropelime results file"):
             report.write([path], tmp_path / "docs")
 
     def test_rows_without_figures_are_refused(self, make: Make) -> None:
