@@ -60,9 +60,10 @@ def tables(paths: Sequence[Path]) -> str:
 
 
 def _disturbed(found: Sequence[Row]) -> str:
-    """How many timings are suspect, because other processes used the cores meanwhile."""
+    """How many timings are left out, because other processes used the cores meanwhile."""
     count = sum(bool(row.get("disturbed")) for row in found)
-    return f"Other processes disturbed {count} of {len(found)} timings." if count else ""
+    words = "are left out; where all of a cell's were, it is empty."
+    return f"Other processes disturbed {count} of {len(found)} timings, which {words}" if count else ""
 
 
 def _table(found: Sequence[Row]) -> str:
@@ -95,7 +96,7 @@ def _rounds(found: Sequence[Row], name: str, task: str) -> list[float]:
     """The median of each round, so that a round with more repetitions does not count more."""
     by_round: dict[int, list[float]] = {}
     for row in found:
-        if _is(row, name, task):
+        if _is(row, name, task) and not row.get("disturbed"):
             by_round.setdefault(row["round"], []).append(row["seconds"])
     return [statistics.median(seconds) for seconds in by_round.values()]
 

@@ -68,7 +68,7 @@ def test_machines_and_conditions_are_not_mixed(tmp_path: Path) -> None:
         "### Accelerators: A card, bfloat16, torch 2.13.0",
     ]
     assert "```\npython accelerators.py\n```" in text
-    assert text.count("Other processes disturbed 1 of 1 timings.") == 1
+    assert text.count("Other processes disturbed 1 of 1 timings") == 1
 
 
 @pytest.mark.parametrize("packed", [False, True])
