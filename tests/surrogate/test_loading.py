@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -431,3 +433,19 @@ def test_a_number_of_threads_that_the_user_has_set_stands(
     quota = tmp_path / "cpu.max"
     quota.write_text("100000 100000")
     assert loading.limit_threads(8, quota=quota) == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_idle_threads_yield_unless_the_user_has_decided(given: dict[str, str], expected: str) -> None:
+    code = (
+        "import os; from ropelime.surrogate.loading import yield_cores; yield_cores(); "
+        "print(os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    unset = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=unset | given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -82,6 +83,7 @@ def load_surrogate(
 def _loaded(
     name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
 ) -> Surrogate:
+    yield_cores()
     with _without_garbage_collection():
         import torch
 
@@ -106,6 +108,16 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def yield_cores() -> None:
+    """Let idle threads of libgomp yield their core; called before torch is first imported.
+
+    By default they spin while they wait. Where another process needs the cores, they keep the working
+    thread from its own, and scoring takes ten times as long (docs/performance.md).
+    """
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def limit_threads(threads: int, *, quota: Path = _CPU_QUOTA) -> int:
