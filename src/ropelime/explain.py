@@ -247,10 +247,9 @@ def extend(
     if "masks" not in config:
         raise InputError("This was saved by an older release and cannot be extended; make it again.")
     model = _same_surrogate(config["surrogate"], surrogate)
-    task = Task(explanation.prompt, explanation.output, _options_of(explanation))
-    with reporting(progress, SCORING_MASKS) as report:
-        (found,) = drive([(model, steps(task, model, explanation, more))], progress=report)
-    assert isinstance(found, ExplanationData)
+    options = _options_of(explanation)
+    task = Task(explanation.prompt, explanation.output, options, explanation, more)
+    found = explain_one(task, [model], progress)
     kept = {name: config[name] for name in ("budget", "interactions", "answer") if name in config}
     whole = replace(found, config={**found.config, **kept}, also=explanation.also)
     return Explanation.of(whole)

@@ -26,31 +26,31 @@ class Task:
         prompt: The prompt.
         output: The answer.
         options: How to explain it.
+        before: An explanation of the same whose scores are to be extended, if any,
+        more: by how many masks.
     """
 
     prompt: Prompt
     output: str
     options: Options
+    before: ExplanationData | None = None
+    more: int = 0
 
 
-def steps(
-    task: Task, surrogate: Surrogate, before: ExplanationData | None = None, more: int = 0
-) -> Steps:
+def steps(task: Task, surrogate: Surrogate) -> Steps:
     """Explain one answer by one surrogate: yields what to score, is sent the scores.
 
     Args:
         task: The prompt, the answer and the options.
         surrogate: The model that scores the answer.
-        before: An explanation of the same whose scores are to be extended, if any,
-        more: by how many masks.
     """
-    prompt, output, options = task.prompt, task.output, task.options
+    prompt, output, options, before = task.prompt, task.output, task.options, task.before
     # Split the prompt into features, and tokenise it once for the surrogate.
     features = split(prompt, options.features, token_spans=surrogate.token_spans)
     prepared = prepare(surrogate, prompt, features, output, options)
     # Sample masks and score the output under each, round after round.
     schedule = options.schedule(cached=prepared.cached)
-    scores, outcome = yield from collect(schedule, prepared, len(features), before, more)
+    scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
     # Fit: how much does each feature contribute to the target?
     attribution = fit(scores.fitted(), options.recipe)
     masks, tokens = scores.distinct(), scores.tokens_run

@@ -409,10 +409,8 @@ def _hadamard(n: int, rng: np.random.Generator) -> Iterator[Masks]:
         columns = 1 + rng.permutation(size - 1)[:n]  # the first column is constant
         flipped = rng.random(n) < 0.5
         for row in rng.permutation(size):
-            bits = row & columns
-            for half in (32, 16, 8, 4, 2, 1):
-                bits = bits ^ (bits >> half)
-            yield (bits & 1 == 0) ^ flipped
+            odd = np.bitwise_count(row & columns) & 1
+            yield (odd == 0) ^ flipped
 
 
 def _shapley(n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
