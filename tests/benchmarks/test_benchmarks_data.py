@@ -258,9 +258,9 @@ def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path: Path) -> None:
 
 def test_without_a_file_and_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"--data FILE, or .*pip install 'ropelime\[bench\]'"):
+    with pytest.raises(InputError, match=r"--data FILE, or .*pip install 'ropelime\[benchmarks\]'"):
         data.mmlu(None)
-    with pytest.raises(InputError, match=r"--data FILE, or .*pip install 'ropelime\[bench\]'"):
+    with pytest.raises(InputError, match=r"--data FILE, or .*pip install 'ropelime\[benchmarks\]'"):
         data.hotpotqa(None, context="gold")
 
 

@@ -241,7 +241,7 @@ class TestChatGenerator:
 
     def test_without_the_sdk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "openai", None)
-        with pytest.raises(InputError, match=r"pip install 'ropelime\[bench\]'"):
+        with pytest.raises(InputError, match=r"pip install 'ropelime\[benchmarks\]'"):
             ChatGenerator("m").answer(["a"])
 
     def put(self, monkeypatch: pytest.MonkeyPatch, create: Callable[..., Any]) -> None:

@@ -197,7 +197,7 @@ def test_a_batch_against_a_real_server(proxy: Proxy, model: str, tmp_path: Path)
         assert row["error"] is None
         assert row["answer"]["finish_reason"] in ("stop", "length")
         assert row["output"]
-        assert sum(f["score"] for f in row["features"]) == pytest.approx(1, abs=1e-4)
+        assert sum(f["normalized_weight"] for f in row["features"]) == pytest.approx(1, abs=1e-4)
     assert sum(found[f"line {n}"]["answer"]["retries"] for n in (1, 2, 3)) == 2
     assert "at least two" in found["line 4"]["error"]
     assert "answer" not in found["given"]

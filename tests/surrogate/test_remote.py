@@ -387,7 +387,7 @@ def test_faults_that_pass_are_survived(
 def test_faults_that_stay_are_told(
     server: Proxy, make: Make, fault: Fault, message: str, when: str
 ) -> None:
-    surrogate = make(api_key=SECRET, timeout=1.0 if "no sign" in message else 20.0)
+    surrogate = make(api_key=SECRET, timeout=1.0 if "sent nothing" in message else 20.0)
     work: Callable[[], Any] = partial(prepare, surrogate, RAG, "document", ANSWER)
     if when == "later":
         work = partial(work().score, ALL, kl=False)
