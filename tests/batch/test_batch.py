@@ -440,6 +440,7 @@ def test_lines_without_an_output_are_asked(
     assert "sk-batch" not in target.read_text()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_ends_the_run_and_a_restart_goes_on(
     tiny: Make, proxy: Proxy, source: Path, target: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_the_report(ran: Path, capsys: Capture) -> None:
         assert read(ran / "results" / f"{name}.jsonl")[0]["command"] in page
 
 
+@pytest.mark.slow
 def test_a_finished_file_is_compressed(
     bench: Bench, place: Path, tmp_path: Path, capsys: Capture
 ) -> None:

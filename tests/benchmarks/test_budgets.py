@@ -132,6 +132,7 @@ def test_trust_is_compared_with_what_it_predicts(tmp_path: Path) -> None:
     assert "| faithful | smollm2, all ten paragraphs | 40 |" in page
 
 
+@pytest.mark.slow
 def test_other_ablations_compare_exact_scores_only(ran: Path, tmp_path: Path) -> None:
     common = ["--data", str(ran / "h.json"), "--surrogate", str(ran / "tiny")]
     common += ["--dtype", "float32", "--device", "cpu", "--quiet", "--limit", "3", "--context", "all"]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.cli import main
 from benchmarks.scale import page
 from benchmarks.scale.measure import short_lines
@@ -60,6 +62,7 @@ def test_short_lines_differ_and_are_the_same_again() -> None:
     assert len({json.dumps(line) for line in lines}) == 50
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_resumes(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     how = ["--shape", "tiny", "--lines", "6", "--rounds", "1", "--memory", "12", "--together", "4"]

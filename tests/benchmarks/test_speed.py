@@ -163,6 +163,7 @@ class TestAlternate:
         hardware = Hardware(tiny("llama"))
         return measure.alternate(found, hardware, self.size, outputs=2, **options)
 
+    @pytest.mark.slow
     def test_they_take_turns(self, tiny: Make) -> None:
         order: list[str] = []
 
@@ -202,6 +203,7 @@ class TestAlternate:
 
 
 class TestContest:
+    @pytest.mark.slow
     def test_without_peers(self, speed: Speed, alone: None, tmp_path: Path, capsys: Capture) -> None:
         assert speed("--limit", "1", "--rounds", "2") == 0
         assert capsys.readouterr().out == "Written to results/speed-cpu.jsonl\n"
@@ -225,6 +227,7 @@ class TestContest:
         n = by[names.RANDOM_HALF, names.OURS]["features"]
         assert by[names.LEAVE_ONE_OUT, names.LOOP]["prompts"] == n
 
+    @pytest.mark.slow
     def test_it_resumes(self, speed: Speed, alone: None, tmp_path: Path) -> None:
         results = tmp_path / "cut.jsonl"
         more = ["--limit", "2", "--rounds", "1", "--quiet", "--results", str(results)]
@@ -240,6 +243,7 @@ class TestContest:
         assert speed(*more) == 0
         assert results.read_bytes() == b"".join(again), "and is not measured again"
 
+    @pytest.mark.slow
     def test_other_settings_are_not_mixed(
         self, speed: Speed, alone: None, tmp_path: Path, capsys: Capture
     ) -> None:
@@ -334,6 +338,7 @@ class TestShapes:
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_scaling(tmp_path: Path) -> None:
     surrogate = random_surrogate("tiny", device="cpu", dtype="float32")
     file = tmp_path / "speed-cpu-scaling.jsonl"
@@ -361,6 +366,7 @@ def test_scaling(tmp_path: Path) -> None:
     assert "| 12 | 224 | √M kept | 66 |" in written[0].read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_first_explanation_of_a_process(speed: Speed, tmp_path: Path) -> None:
     assert speed("--start", "--rounds", "1", "--quiet") == 0
     _, (row,) = read(tmp_path / "results" / "speed-cpu-start.jsonl")
