@@ -114,7 +114,7 @@ def yield_cores() -> None:
     """Let idle threads of libgomp yield their core; called before torch is first imported.
 
     By default they spin while they wait. Where another process needs the cores, they keep the working
-    thread from its own, and scoring takes ten times as long (docs/performance.md).
+    thread from its own, and scoring can take many times as long.
     """
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
