@@ -22,6 +22,7 @@ from ropelime.steps import Task, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
+from ropelime.text.display import shorten
 from ropelime.text.features import split
 from ropelime.text.integrations import read_prompt
 from ropelime.text.prompt import Prompt, check_text
@@ -54,11 +55,9 @@ class Explanation(ExplanationData):
 
     def __repr__(self) -> str:
         first = self.top(1)[0]
-        text = first.text.strip()
-        shown = text if len(text) <= 60 else text[:57] + "..."
         return (
             f"<Explanation of {self.output[:40]!r} over {len(self.features)} features; "
-            f"first is {shown!r} with {first.normalized_weight:.0%}>"
+            f"first is {shorten(first.text, 60)!r} with {first.normalized_weight:.0%}>"
         )
 
     def for_output(self, start: int, end: int) -> Explanation:

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe
@@ -115,7 +115,7 @@ def _option(
     return field(default=default, metadata=metadata)
 
 
-def _strategy(kind: str, known: Mapping[str, type], resolve: Callable[[object], Any], help: str) -> Any:
+def _strategy(known: Mapping[str, type], resolve: Callable[[object], Any], help: str) -> Any:
     shown = f"{help}: {spelled(known)}; parameters may be left out; the preset decides if not given"
 
     def parse(spec: Any) -> Any:
@@ -190,10 +190,10 @@ class Options:
         "which parts predict its probability under ablations? paper: the paper's method",
         choices=tuple(PRESETS), metavar="NAME",
     )  # fmt: skip
-    sampler: Any = _strategy("sampler", SAMPLERS, resolve_sampler, "which masks to score")
-    target: Any = _strategy("target", TARGETS, resolve_target, "what the fit explains")
-    kernel: Any = _strategy("kernel", KERNELS, resolve_kernel, "how much each mask counts")
-    regressor: Any = _strategy("regressor", REGRESSORS, resolve_regressor, "how to fit")
+    sampler: Any = _strategy(SAMPLERS, resolve_sampler, "which masks to score")
+    target: Any = _strategy(TARGETS, resolve_target, "what the fit explains")
+    kernel: Any = _strategy(KERNELS, resolve_kernel, "how much each mask counts")
+    regressor: Any = _strategy(REGRESSORS, resolve_regressor, "how to fit")
     ablation: Any = _option(
         "delete", Ablation.of, str,
         "what replaces a removed feature: delete closes the gap, in-place keeps the positions of the "
@@ -317,9 +317,3 @@ def takes_options(function: F) -> F:
     at = (function.__doc__ or "").index("        **options:")
     function.__doc__ = (function.__doc__ or "")[:at] + "\n".join(lines) + "\n    "
     return function
-
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    __all__ = ["OptionKeywords", "Options", "Unpack"]
