@@ -15,9 +15,8 @@ from torch.nn import functional
 from benchmarks.shapes import random_scorer, random_surrogate
 from conftest import byte_level, tiny_model
 from ropelime.method.rope import RopeSpace
-from ropelime.surrogate import attention, cascade, cpu_attention, engine, varlen
+from ropelime.surrogate import attention, cascade, engine, varlen
 from ropelime.surrogate.base import ScoreRequest
-from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.surrogate.packing import Cursor, Packer
 from ropelime.surrogate.sequences import MaskedSequences
@@ -99,8 +98,8 @@ def test_one_fused_call_is_the_same_as_plain_products(
         return plain_varlen(*arguments, **keywords)
 
     monkeypatch.setattr(varlen, "varlen_attn", counted, raising=False)
-    monkeypatch.setattr(varlen, "_PARAMETERS", {"window_size", "enable_gqa"})
-    monkeypatch.setattr(varlen, "has_varlen", lambda device: True)
+    monkeypatch.setattr(varlen, "PARAMETERS", {"window_size", "enable_gqa"})
+    monkeypatch.setattr(attention, "has_varlen", lambda device: True)
     fused = reader.score(z, kl=True, spaces=[RopeSpace()], cached=cached, batch_tokens=200)
     assert calls > 3
     np.testing.assert_allclose(fused.logprob, plain.logprob, atol=0.2)  # bfloat16 rounds otherwise
@@ -120,9 +119,9 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(varlen, "varlen_attn", counted, raising=False)
     monkeypatch.setattr(varlen, "AuxRequest", SimpleNamespace, raising=False)
-    monkeypatch.setattr(varlen, "_PARAMETERS", {"window_size", "enable_gqa", "return_aux"})
-    monkeypatch.setattr(varlen, "HALF", (torch.float32,))
-    monkeypatch.setattr(varlen, "has_varlen", lambda device: True)
+    monkeypatch.setattr(varlen, "PARAMETERS", {"window_size", "enable_gqa", "return_aux"})
+    monkeypatch.setattr(attention, "HALF", (torch.float32,))
+    monkeypatch.setattr(attention, "has_varlen", lambda device: True)
     monkeypatch.setattr(cascade, "_LEAST", 1)
     return calls
 
@@ -157,7 +156,7 @@ def test_keys_in_common_are_the_same_as_those_of_each_sequence(
     assert any(sharing) == (name != "mistral-window")
     assert not all(sharing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(varlen, "has_varlen", lambda device: False)
+        patch.setattr(attention, "has_varlen", lambda device: False)
         alone = surrogate.score_all(requests, batch_tokens=batch_tokens)
     for ours, theirs in zip(shared, alone, strict=True):
         np.testing.assert_allclose(ours.logprob, theirs.logprob, atol=1e-5)
@@ -201,7 +200,7 @@ def test_a_window_shorter_than_a_sequence_is_applied_to_each_sequence(
         assert bool(chunk.groups) == cascaded
         torch.manual_seed(0)
         q, k, v = (torch.randn(1, heads, len(chunk.ids), 8) for heads in (6, 2, 2))
-        packed = attention.PackedChunk(chunk, PrefixCache(packer.capacity), ())
+        packed = attention.PackedChunk(chunk, attention.PrefixCache(packer.capacity), ())
         module = SimpleNamespace(layer_idx=0)
         made.append(packed.attend(module, q, k, v, scaling=0.3, window=window, options={}))
         assert any(sharing) == (joint and cascaded)
@@ -247,7 +246,7 @@ def test_cached_scores_on_a_gpu_equal_those_of_plain_attention(kind: str) -> Non
     drawn = np.random.default_rng(0).random((40, n)) < 0.97
     z = np.concatenate([np.ones((1, n), bool), ~np.eye(n, dtype=bool) if kind != "random" else drawn])
     packer = Packer(MaskedSequences(reader.tokenized, z, cached=True), cascade=True)
-    assert varlen.has_cascade(surrogate.device, torch.bfloat16)
+    assert attention.has_cascade(surrogate.device, torch.bfloat16)
     chunk, _ = packer.chunk(Cursor(), tokens=32_768, outputs=100_000)
     assert chunk.groups
     shared = reader.score(z, kl=True, cached=True)
@@ -316,12 +315,12 @@ def test_many_features_are_scored_as_by_themselves(cached: bool) -> None:
 def test_blocks_are_causal_attention(
     count: int, keys: int, block: int, scaling: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_attention, "_QUERIES", block)
+    monkeypatch.setattr(attention, "_QUERIES", block)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, *size) for size in ((6, count, 8), (2, keys, 8), (2, keys, 12)))
     seen = torch.arange(keys) <= torch.arange(keys - count, keys)[:, None]
     whole = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=seen, scale=scaling, enable_gqa=True
     )
-    made = cpu_attention.causal_attention(q, k, v, scaling)
+    made = attention.causal_attention(q, k, v, scaling)
     torch.testing.assert_close(made, whole.transpose(1, 2), atol=1e-5, rtol=0)

@@ -14,6 +14,8 @@ from ropelime.method.rope import RopeSpace
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.engine import ForwardResult
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.surrogate.sequences import LazySequences
+from ropelime.surrogate.tokens import TokenSequence
 from ropelime.text import prompt as prompts
 from ropelime.typing import Masks
 from scoring import prepare
@@ -102,7 +104,17 @@ def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
 def test_with_nothing_removed_cached_is_exact(name: str) -> None:
     reader = scorer(name)
     ones = np.ones(reader.tokenized.n_features, dtype=bool)
-    sequences = [reader.tokenized.sequence(0, ones), reader.tokenized.cached_sequence(1, ones)]
+    both = [reader.tokenized.sequence(0, ones), reader.tokenized.cached_sequence(1, ones)]
+
+    class Both(LazySequences):
+        max_end = max(sequence.end for sequence in both)
+
+        def __len__(self) -> int:
+            return len(both)
+
+        def build(self, number: int) -> TokenSequence:
+            return both[number]
+
     read: dict[tuple[int, int], Any] = {}
 
     def take(result: ForwardResult) -> None:
@@ -110,7 +122,7 @@ def test_with_nothing_removed_cached_is_exact(name: str) -> None:
         read.update(zip(keys, result.logits.log_softmax(-1), strict=True))
 
     with torch.inference_mode():
-        reader.surrogate.engine.run(sequences, take)
+        reader.surrogate.engine.run(Both(), take)
     assert len(read) == 2 * len(reader.output_spans)
     for token in range(-len(reader.output_spans), 0):
         torch.testing.assert_close(read[0, token], read[1, token], atol=1e-4, rtol=0)

@@ -134,17 +134,6 @@ def test_norms_with_hooks_run_as_they_are() -> None:
         assert "forward" in vars(one)
 
 
-def test_each_kind_of_norm_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them in Qwen3: of the states, and of the heads of queries and keys."""
-    model, tried = model_of("qwen3"), record(monkeypatch, "_agrees")
-    assert norms.plain_norms(model) == all_norms(model)
-    assert len(tried) == len({len(part.weight) for part in all_norms(model)}) < len(all_norms(model))
-    tried.clear()
-    all_norms(model)[0].variance_epsilon = 0.5
-    norms.plain_norms(model)
-    assert len(tried) == 3
-
-
 def test_a_kernel_that_squares_in_half_precision_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the first releases of torch that had one."""
 

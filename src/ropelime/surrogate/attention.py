@@ -18,19 +18,62 @@ import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ropelime.surrogate import varlen
-from ropelime.surrogate.cpu_attention import causal_attention
-from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.packing import Chunk
-from ropelime.surrogate.varlen import VarlenPlan
+from ropelime.surrogate.varlen import PARAMETERS, VarlenPlan
 
 NAME = "ropelime"
+HALF = (torch.bfloat16, torch.float16)  # the dtypes that the fused kernel takes
 _PRODUCTS = (torch.bfloat16, torch.float32)  # the dtypes that a CPU multiplies fast
+_QUERIES = 128  # of a block on a CPU, so that few of the products are masked
 _UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention supports
+
+
+def has_varlen(device: torch.device) -> bool:
+    """Whether a fused kernel takes sequences of many lengths: since torch 2.11, on Ampere and later."""
+    if device.type != "cuda" or "window_size" not in PARAMETERS:
+        return False
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def has_cascade(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether groups of sequences can gather the keys that they have in common only once.
+
+    Not on AMD's cards, whose kernel lays its sums of exponentials out in another way.
+    """
+    able = "return_aux" in PARAMETERS and torch.version.hip is None
+    return able and dtype in HALF and has_varlen(device)
 
 
 class NotPackableError(Exception):
     """The model does something with its attention that a packed chunk does not support."""
+
+
+class PrefixCache:
+    """The KV cache of shared prefixes, with one slot for each token of the current prefix."""
+
+    def __init__(self, capacity: int) -> None:
+        """Take the number of slots; memory is allocated when something is stored."""
+        self._capacity = capacity
+        self._stored: dict[Hashable, torch.Tensor] = {}
+        self._pending: dict[Hashable, torch.Tensor] = {}
+
+    def pool(self, name: Hashable, chunk: Chunk, new: torch.Tensor) -> torch.Tensor:
+        """(slots, ...) what is cached with the (N, ...) of a chunk behind it."""
+        if len(chunk.store_from):
+            self._pending[name] = new[torch.as_tensor(chunk.store_from, device=new.device)]
+        return torch.cat([self._stored[name][: chunk.n_cached], new]) if chunk.n_cached else new
+
+    def commit(self, chunk: Chunk) -> None:
+        """Store what later chunks need, once the forward pass of a chunk has succeeded."""
+        for name, pending in self._pending.items():
+            if name not in self._stored:
+                self._stored[name] = pending.new_empty(self._capacity, *pending.shape[1:])
+            self._stored[name][torch.as_tensor(chunk.store_to, device=pending.device)] = pending
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget what a chunk would have stored."""
+        self._pending.clear()
 
 
 class PackedChunk:
@@ -43,19 +86,13 @@ class PackedChunk:
     """
 
     def __init__(self, chunk: Chunk, cache: PrefixCache, capture: Collection[int]) -> None:
-        """Prepare a chunk.
-
-        Args:
-            chunk: The chunk.
-            cache: Keys and values of earlier chunks.
-            capture: The layers whose keys are wanted.
-        """
+        """Take a chunk, the keys and values of earlier ones, and the layers whose keys are wanted."""
         self.chunk = chunk
         self.layers: set[int] = set()
         self.captured: dict[int, torch.Tensor] = {}
         self.one_by_one = False
         self._cache, self._capture = cache, capture
-        self._made: dict[Hashable, Any] = {}  # indices and masks, the same in all layers
+        self._made: dict[Hashable, Any] = {}  # indices, masks and plans, the same in all layers
 
     def attend(
         self,
@@ -79,8 +116,11 @@ class PackedChunk:
         )
         if layer in self._capture:
             self.captured[layer] = keys
-        if _suits_varlen(query, value, options) and varlen.has_varlen(query.device):
-            return self._all_at_once(query, keys, values, scaling, window)
+        usual = all(options.get(name) is None for name in _UNUSUAL)
+        same_width = query.shape[-1] == value.shape[-1] <= 256
+        if usual and same_width and query.dtype in HALF and has_varlen(query.device):
+            plan = self._varlen_plan(window, query.device)
+            return plan.run(query[0].transpose(0, 1), keys, values, scaling, window)[None]
         self.one_by_one = True
         # Heads first and in order, or every segment's gathering would walk all over them.
         pools = [pool.transpose(0, 1).contiguous() for pool in (keys, values)]
@@ -89,82 +129,84 @@ class PackedChunk:
             q = query[:, :, segment.start : segment.stop]
             index = self._index(number, key.device)
             k, v = (pool.index_select(1, index)[None] for pool in pools)
-            out[:, segment.start : segment.stop] = self._segment(
-                module, number, q, k, v, scaling=scaling, window=window, options=options
-            )
+            near = window if window is not None and window < k.shape[2] else None
+            if usual and near is None and q.dtype in _PRODUCTS and q.device.type == "cpu":
+                found = causal_attention(q, k, v, scaling)
+            else:
+                mask = self._mask(number, near, q)
+                attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
+                found, _ = attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)
+            out[:, segment.start : segment.stop] = found
         return out
 
-    def _segment(
-        self,
-        module: Any,
-        number: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        scaling: float | None,
-        window: int | None,
-        options: dict[str, Any],
-    ) -> torch.Tensor:
-        """(1, q, heads, e) of one segment."""
-        usual = all(options.get(name) is None for name in _UNUSUAL)
-        near = window if window is not None and window < k.shape[2] else None
-        if usual and near is None and q.dtype in _PRODUCTS and q.device.type == "cpu":
-            return causal_attention(q, k, v, scaling)
-        mask = self._mask(number, q.shape[2], near, q.dtype, q.device)
-        attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
-        made: torch.Tensor
-        made, _ = attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)
-        return made
-
-    def _all_at_once(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        """One fused call for all segments, and one more for what groups of them have in common."""
+    def _varlen_plan(self, window: int | None, device: torch.device) -> VarlenPlan:
+        """The fused calls of this chunk: one for all segments, and one for what groups share."""
         # A window counts back from each token, and a group does not know where its tokens are.
         longest = max((group.longest for group in self.chunk.groups), default=0)
         cascade = window is None or window >= longest
-        name = ("varlen", cascade, query.device)
+        name = ("varlen", cascade, device)
         if name not in self._made:
-            self._made[name] = VarlenPlan.of(self.chunk, query.device, cascade=cascade)
+            self._made[name] = VarlenPlan.of(self.chunk, device, cascade=cascade)
         plan: VarlenPlan = self._made[name]
-        return plan.run(query[0].transpose(0, 1), keys, values, scaling, window)[None]
+        return plan
 
     def _index(self, number: int, device: torch.device) -> torch.Tensor:
-        if ("index", number, device) not in self._made:
-            keys = self.chunk.segments[number].keys
-            self._made["index", number, device] = torch.as_tensor(keys, device=device)
-        index: torch.Tensor = self._made["index", number, device]
+        """The slots that a segment attends to."""
+        name = ("index", number, device)
+        if name not in self._made:
+            self._made[name] = torch.as_tensor(self.chunk.segments[number].keys, device=device)
+        index: torch.Tensor = self._made[name]
         return index
 
-    def _mask(
-        self, number: int, queries: int, window: int | None, dtype: torch.dtype, device: torch.device
-    ) -> torch.Tensor:
-        """(1, 1, q, keys) additive mask for the last so many tokens of a segment."""
-        keys = len(self.chunk.segments[number].keys)
-        name = ("mask", number, queries, window, device)
+    def _mask(self, number: int, window: int | None, query: torch.Tensor) -> torch.Tensor:
+        """(1, 1, q, keys) additive mask for the tokens of a segment."""
+        name = ("mask", number, window, query.device)
         if name not in self._made:
-            at = torch.arange(keys - queries, keys, device=device)[:, None]
+            keys, device = len(self.chunk.segments[number].keys), query.device
+            at = torch.arange(keys - query.shape[2], keys, device=device)[:, None]
             to = torch.arange(keys, device=device)
             visible = to <= at
             if window is not None:
                 visible &= to > at - window
-            mask = torch.zeros(visible.shape, dtype=dtype, device=device)
-            self._made[name] = mask.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
+            mask = torch.zeros(visible.shape, dtype=query.dtype, device=device)
+            self._made[name] = mask.masked_fill_(~visible, torch.finfo(mask.dtype).min)[None, None]
         made: torch.Tensor = self._made[name]
         return made
 
 
-def _suits_varlen(query: torch.Tensor, value: torch.Tensor, options: dict[str, Any]) -> bool:
-    """Whether the fused kernel supports this attention."""
-    usual = all(options.get(name) is None for name in _UNUSUAL)
-    same_width = query.shape[-1] == value.shape[-1] <= 256
-    return usual and same_width and query.dtype in varlen.HALF
+def causal_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """Attention of the last tokens of a sequence on a CPU, as plain matrix products.
+
+    Faster there than torch's fused kernel, which needs a mask where there are more keys than queries,
+    and then computes all masked products.
+
+    Args:
+        query: (1, heads, q, d), of the last q of the keys' tokens.
+        key: (1, fewer heads, keys, d).
+        value: (1, fewer heads, keys, e).
+        scaling: What the products are multiplied by; 1 / √d if None.
+
+    Returns:
+        (1, q, heads, e).
+    """
+    heads, count, width = query.shape[1:]
+    groups, past = key.shape[1], key.shape[2] - count
+    scale = width**-0.5 if scaling is None else scaling
+    q = (query[0] * scale).view(groups, -1, count, width)  # heads that share their keys are neighbours
+    k, v = key[0].transpose(1, 2), value[0]
+    future = q.new_full((_QUERIES, _QUERIES), -torch.inf).triu_(1)
+    blocks = []
+    for start in range(0, count, _QUERIES):
+        part = q[:, :, start : start + _QUERIES]
+        rows = part.shape[2]
+        seen = past + start + rows
+        scores = part.flatten(1, 2) @ k[:, :, :seen]  # (groups, heads of a group x rows, seen)
+        own = scores.view(groups, -1, rows, seen)[..., seen - rows :]
+        own += future[:rows, :rows]
+        blocks.append((scores.softmax(-1) @ v[:, :seen]).view(heads, rows, -1))
+    return torch.cat(blocks, 1).transpose(0, 1)[None]
 
 
 def _eager(module: Any) -> Callable[..., Any]:
@@ -218,10 +260,10 @@ def packed_attention(configs: Sequence[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def running(packed: PackedChunk) -> Iterator[PackedChunk]:
+def running(packed: PackedChunk) -> Iterator[None]:
     """Make a chunk the one that the layers work on."""
     _local.packed = packed
     try:
-        yield packed
+        yield
     finally:
         del _local.packed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +17,18 @@ from ropelime.surrogate.architecture import input_device, layers_of, supports_ca
 from ropelime.surrogate.attention import (
     NotPackableError,
     PackedChunk,
+    PrefixCache,
     configs_of,
+    has_cascade,
     packed_attention,
     running,
 )
 from ropelime.surrogate.base import Progress
-from ropelime.surrogate.hooks import layer_inputs, logits_only_at
-from ropelime.surrogate.kv_cache import PrefixCache
 from ropelime.surrogate.memory import OUT_OF_MEMORY, BatchLimits, is_out_of_memory
 from ropelime.surrogate.norms import fused_norms, plain_norms
-from ropelime.surrogate.packing import Chunk, Cursor, Packer
+from ropelime.surrogate.packing import Cursor, Packer
 from ropelime.surrogate.sequences import LazySequences
 from ropelime.surrogate.tokens import TokenSequence
-from ropelime.surrogate.varlen import has_cascade
 from ropelime.typing import Ints
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
@@ -40,8 +41,8 @@ class ForwardResult:
     Attributes:
         scored: (K, 2) the mask and the token that each row of logits predicts, counted from the end.
         logits: (K, V).
-        whole: The sequences that are complete now and hold the whole masked prompt.
-        cached: The sequences that are complete now and attended to the cached prefix.
+        whole: The sequences that are complete now and hold the whole masked prompt,
+        cached: and those that attended to the cached prefix.
         keys: For each captured layer the rotated keys of the tokens in ``whole``, (tokens, heads, d).
         hidden: The same for the hidden states that go into a layer, (tokens, H).
     """
@@ -56,12 +57,7 @@ class ForwardResult:
 
 @dataclass(frozen=True)
 class Capture:
-    """What forward passes capture besides logits.
-
-    Attributes:
-        keys: Layers whose rotated keys are captured.
-        hidden: Layers whose inputs are captured.
-    """
+    """What forward passes capture besides logits: rotated keys, and inputs, of some layers."""
 
     keys: Collection[int] = ()
     hidden: Collection[int] = ()
@@ -93,7 +89,7 @@ class Engine:
 
     def run(
         self,
-        sequences: Sequence[TokenSequence],
+        sequences: LazySequences,
         on_result: OnResult,
         *,
         capture: Capture = Capture(),  # noqa: B008 - it is frozen
@@ -112,11 +108,7 @@ class Engine:
         Returns:
             How many tokens of each sequence were run, and a note for the user, empty if all went well.
         """
-        if isinstance(sequences, LazySequences):
-            longest = sequences.max_end
-        else:
-            longest = max(sequence.end for sequence in sequences)
-        if self.packs(longest):
+        if self.packs(sequences.max_end):
             try:
                 return self._run_packed(sequences, on_result, capture, tokens, progress)
             except NotPackableError:
@@ -146,7 +138,8 @@ class Engine:
         limits = BatchLimits(model, tokens)
         outputs = max(1, _LOGITS_AT_ONCE // self._vocabulary)
         cursor, done, note = Cursor(), 0, ""
-        with packed_attention(self._configs), fused_norms(self._norms):
+        norms = fused_norms(self._norms) if self._norms else nullcontext()
+        with packed_attention(self._configs), norms:
             while not packer.finished(cursor):
                 if progress:
                     progress(done, packer.tokens)
@@ -154,11 +147,12 @@ class Engine:
                     cursor, tokens=limits.tokens, outputs=outputs, keys=limits.keys
                 )
                 failed: BaseException | None = None
+                packed = PackedChunk(chunk, cache, capture.keys)
                 try:
-                    with limits.watch(len(chunk.ids)):
-                        one_by_one = self._run_chunk(chunk, cache, on_result, capture)
+                    with limits.watch(len(chunk.ids)), running(packed):
+                        on_result(self._forward_packed(packed, cache, capture.hidden))
                     cache.commit(chunk)
-                    packer.cascade &= not one_by_one
+                    packer.cascade &= not packed.one_by_one
                 except OUT_OF_MEMORY as error:
                     if not is_out_of_memory(error):
                         raise
@@ -173,30 +167,13 @@ class Engine:
             progress(packer.tokens, packer.tokens)
         return packer.fresh, note
 
-    def _run_chunk(
-        self, chunk: Chunk, cache: PrefixCache, on_result: OnResult, capture: Capture
-    ) -> bool:
-        """Run one chunk; returns whether some layer ran its segments one by one."""
-        packed = PackedChunk(chunk, cache, capture.keys)
-        with running(packed):
-            on_result(self._forward_packed(packed, cache, capture.hidden))
-        return packed.one_by_one
-
     def _forward_packed(
         self, packed: PackedChunk, cache: PrefixCache, capture_hidden: Collection[int]
     ) -> ForwardResult:
-        """One forward pass over a packed chunk."""
-        model, chunk = self._model, packed.chunk
-        device = input_device(model)
-        with (
-            logits_only_at(model, chunk.outputs),
-            layer_inputs(self._layers, capture_hidden) as inputs,
-        ):
-            logits = model(
-                input_ids=torch.as_tensor(chunk.ids, device=device)[None],
-                position_ids=torch.as_tensor(chunk.positions, device=device)[None],
-                use_cache=False,
-            ).logits[0]
+        chunk = packed.chunk
+        logits, inputs = self._logits(
+            chunk.ids, chunk.positions, chunk.outputs, capture_hidden, use_cache=False
+        )
         if len(packed.layers) < self._depth:
             raise NotPackableError  # some layers mix tokens in another way
         hidden = {n: cache.pool(("hidden", n), chunk, states[0]) for n, states in inputs.items()}
@@ -240,28 +217,36 @@ class Engine:
 
     def _forward(self, sequence: TokenSequence, cache: DynamicCache, capture: Capture) -> ForwardResult:
         """One forward pass over a sequence, behind what its KV cache holds."""
-        model, count = self._model, sequence.n_outputs
-        device = input_device(model)
-        options: dict[str, Any] = {}
-        if sequence.cached or sequence.end > sequence.length:  # ALiBi models take no positions
-            options["position_ids"] = torch.as_tensor(sequence.positions, device=device)[None]
-        outputs = np.arange(sequence.length - count, sequence.length)
-        with (
-            logits_only_at(model, outputs),
-            layer_inputs(self._layers, capture.hidden) as inputs,
-        ):
-            logits = model(
-                input_ids=torch.as_tensor(sequence.ids, device=device)[None],
-                past_key_values=cache,
-                use_cache=True,
-                **options,
-            ).logits[0]
+        count = sequence.n_outputs
+        moved = sequence.cached or sequence.end > sequence.length  # ALiBi models take no positions
+        logits, inputs = self._logits(
+            sequence.ids,
+            sequence.positions if moved else None,
+            np.arange(sequence.length - count, sequence.length),
+            capture.hidden,
+            past_key_values=cache,
+            use_cache=True,
+        )
         scored = np.stack([np.full(count, sequence.index), np.arange(-count, 0)], 1)
         if sequence.cached:
             return ForwardResult(scored, logits, [], [sequence], {}, {})
         keys = {layer: _keys(cache, layer, self._name) for layer in capture.keys}
         hidden = {layer: states[0] for layer, states in inputs.items()}
         return ForwardResult(scored, logits, [sequence], [], keys, hidden)
+
+    def _logits(
+        self, ids: Ints, positions: Ints | None, outputs: Ints, hidden: Collection[int], **how: Any
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """(K, V) logits at some of the tokens, and the (1, N, H) inputs of some layers."""
+        device = input_device(self._model)
+        if positions is not None:
+            how["position_ids"] = torch.as_tensor(positions, device=device)[None]
+        with (
+            logits_only_at(self._model, outputs),
+            layer_inputs(self._layers, hidden) as inputs,
+        ):
+            found = self._model(input_ids=torch.as_tensor(ids, device=device)[None], **how)
+        return found.logits[0], inputs
 
     def keys(self, ids: torch.Tensor, positions: torch.Tensor, layer: int) -> torch.Tensor:
         """(q, heads, d) rotated keys of one layer over a few tokens."""
@@ -280,3 +265,37 @@ def _keys(cache: Any, layer: int, name: str) -> torch.Tensor:
         )
     found: torch.Tensor = layers[layer].keys[0].transpose(0, 1)
     return found
+
+
+@contextmanager
+def logits_only_at(model: Any, outputs: Ints) -> Iterator[None]:
+    """Compute logits only at the tokens that predict the output."""
+    wanted = torch.as_tensor(outputs)
+
+    def pick(_: Any, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        states = arguments[0]  # (1, N, H)
+        return (states[:, wanted.to(states.device)], *arguments[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def layer_inputs(layers: Sequence[Any], wanted: Collection[int]) -> Iterator[dict[int, torch.Tensor]]:
+    """Collect the hidden states that go into some of the layers during a forward pass."""
+    states: dict[int, torch.Tensor] = {}
+    if wanted and not layers:
+        raise ModelError("The layers of this model were not found. Use embedding='key'.")
+
+    def take(n: int, _: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        states[n] = arguments[0] if arguments else keywords["hidden_states"]
+
+    handles = [layers[n].register_forward_pre_hook(partial(take, n), with_kwargs=True) for n in wanted]
+    try:
+        yield states
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -5,7 +5,7 @@ Used on GPUs only, where it makes scoring 16 to 24 % faster. The result is the s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -20,18 +20,8 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}  # relative; half precis
 
 
 def plain_norms(model: Any) -> list[Any]:
-    """The norms of a model that torch's function computes; each kind of norm is tried once."""
-    agrees: dict[Hashable, bool] = {}
-    found = []
-    for module in model.modules():
-        if not _looks_plain(module):
-            continue
-        kind = _kind(module)
-        if kind not in agrees:
-            agrees[kind] = _agrees(module)
-        if agrees[kind]:
-            found.append(module)
-    return found
+    """The norms of a model that torch's function computes."""
+    return [module for module in model.modules() if _looks_plain(module) and _agrees(module)]
 
 
 @contextmanager
@@ -72,12 +62,6 @@ def _looks_plain(module: Any) -> bool:
     if weight is None or weight.dim() != 1 or set(module._parameters) != {"weight"}:
         return False
     return isinstance(_epsilon(module), float)
-
-
-def _kind(norm: Any) -> Hashable:
-    """The same for norms that differ in nothing but their weights."""
-    settings = {n: v for n, v in vars(norm).items() if isinstance(v, (bool, int, float, str))}
-    return type(norm), norm.weight.shape, norm.weight.dtype, norm.weight.device, *settings.items()
 
 
 def _agrees(norm: Any) -> bool:

@@ -40,10 +40,7 @@ class Segment:
 
     @cached_property
     def keys(self) -> Ints:
-        """The slots that its tokens attend to.
-
-        Its own tokens are the last of them; each attends to those up to itself.
-        """
+        """The slots that its tokens attend to: its own are the last, each attends up to itself."""
         before = self.prefix if self.prefix_mask is None else self.prefix_keys(self.prefix_mask)
         return np.concatenate([before, self.own + np.arange(self.stop - self.start)])
 
@@ -159,12 +156,11 @@ class Packer:
         Args:
             cursor: Where to begin.
             tokens: The most tokens of a chunk. A cached sequence is not cut, however long.
-            outputs: The most output positions of a chunk.
-            keys: The most keys that are gathered for a chunk, unless a single sequence needs more.
+            outputs: The most output positions.
+            keys: The most gathered keys, unless a single sequence needs more.
         """
-        builder = _ChunkBuilder(
-            cursor.n_cached, self.capacity, tokens, outputs, keys, cascade=self.cascade
-        )
+        cascade = Cascade() if self.cascade else None
+        builder = _ChunkBuilder(cursor.n_cached, self.capacity, tokens, outputs, keys, cascade)
         number, done = cursor.sequence, cursor.done
         while number < len(self.sequences):
             sequence = self.sequences[number]
@@ -189,14 +185,12 @@ class _ChunkBuilder:
         tokens: int,
         outputs: int,
         keys: float,
-        *,
-        cascade: bool,
+        cascade: Cascade | None,
     ) -> None:
         self._n_cached, self._max_tokens, self._max_outputs = n_cached, tokens, outputs
         self._max_keys, self._cascade = keys, cascade
         self._slots = np.arange(max(n_cached, capacity))  # in the pool, of each token of the prefix
         self._prefix: Ints | None = None  # a copy of them that holds as long as nothing is added
-        self._groups = Cascade()
         self._tokens = self._keys = self._outputs = 0  # so far
         self._ids: list[Ints] = []
         self._positions: list[Ints] = []
@@ -233,7 +227,8 @@ class _ChunkBuilder:
         )
         if end <= begin or not self._has_room_for(end):
             return None
-        self._groups.close()  # the prefix changes
+        if self._cascade:
+            self._cascade.close()  # the prefix changes
         prefix, self._prefix = self._slots[:begin].copy(), None
         own = self._n_cached + self._tokens
         self._slots[begin:end] = own + np.arange(end - begin)
@@ -241,17 +236,19 @@ class _ChunkBuilder:
         return end
 
     def _add_cached(self, sequence: TokenSequence, prefix_mask: Masks) -> int | None:
-        length = sequence.length
-        group, more = self._groups.offer(len(self._segments), prefix_mask, length)
+        length, group = sequence.length, None
+        if self._cascade:
+            group, more = self._cascade.offer(len(self._segments), prefix_mask, length)
+        else:
+            more = int(np.count_nonzero(prefix_mask)) + length
         too_long = self._tokens + length > self._max_tokens
         too_many = self._outputs + sequence.n_outputs > self._max_outputs
         if not self._has_room_for(more) or (self._segments and (too_long or too_many)):
             return None
         if self._prefix is None:
             self._prefix = self._slots.copy()
-        self._groups.take(group)
-        if not self._cascade:
-            self._groups.close()
+        if self._cascade and group:
+            self._cascade.take(group)
         self._append(sequence, 0, length, self._prefix)
         return length
 
@@ -292,7 +289,7 @@ class _ChunkBuilder:
             np.concatenate(self._scored),
             tuple(self._finished),
             tuple(self._finished_slots),
-            self._groups.found(),
+            self._cascade.found() if self._cascade else (),
         )
 
 

@@ -16,27 +16,9 @@ from ropelime.typing import Ints
 try:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-    _PARAMETERS = set(inspect.signature(varlen_attn).parameters)
-except ImportError:
-    _PARAMETERS = set()
-
-HALF = (torch.bfloat16, torch.float16)  # the dtypes that the fused kernel takes
-
-
-def has_varlen(device: torch.device) -> bool:
-    """Whether a fused kernel takes sequences of many lengths: since torch 2.11, on Ampere and later."""
-    if device.type != "cuda" or "window_size" not in _PARAMETERS:
-        return False
-    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-def has_cascade(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether groups of sequences can gather the keys that they have in common only once.
-
-    Not on AMD's cards, whose kernel lays its sums of exponentials out in another way.
-    """
-    able = "return_aux" in _PARAMETERS and torch.version.hip is None
-    return able and dtype in HALF and has_varlen(device)
+    PARAMETERS = set(inspect.signature(varlen_attn).parameters)
+except ImportError:  # before torch 2.11
+    PARAMETERS = set()
 
 
 @dataclass(frozen=True)
@@ -82,13 +64,7 @@ class VarlenPlan:
 
     @classmethod
     def of(cls, chunk: Chunk, device: torch.device, *, cascade: bool) -> VarlenPlan:
-        """Plan a chunk.
-
-        Args:
-            chunk: The chunk.
-            device: Where the calls run.
-            cascade: Whether groups attend to the keys that they have in common jointly.
-        """
+        """Plan a chunk, with or without a joint call for the keys that groups have in common."""
         counts = [segment.stop - segment.start for segment in chunk.segments]
         keys = [segment.keys for segment in chunk.segments]
         common: list[tuple[int, Ints]] = []
@@ -139,7 +115,7 @@ def _fused(
     """(q, heads, e) and, where wanted, the (heads, q) log-sums of exponentials."""
     # Newer releases of torch need a flag for fewer key heads, older ones detect them.
     more: dict[str, Any] = {}
-    if "enable_gqa" in _PARAMETERS:
+    if "enable_gqa" in PARAMETERS:
         more["enable_gqa"] = query.shape[1] != keys.shape[1]
     if with_sums:
         more["return_aux"] = AuxRequest(lse=True)
