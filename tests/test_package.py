@@ -38,7 +38,6 @@ ORDER = [
     ["results.ensemble", "results.serialization", "results.citations"],
     ["results.assertions"],
     ["views"],
-    ["rounds"],
     ["steps"],
     ["explain"],
     ["ask"],
@@ -166,7 +165,6 @@ def test_exports() -> None:
         "__version__",
         "ask",
         "explain",
-        "extend",
         "load",
         "load_surrogate",
     }

@@ -3,7 +3,7 @@
 from ropelime._version import __version__
 from ropelime.ask import ask
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.explain import Explanation, explain, extend, load
+from ropelime.explain import Explanation, explain, load
 from ropelime.surrogate import load_surrogate
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "__version__",
     "ask",
     "explain",
-    "extend",
     "load",
     "load_surrogate",
 ]

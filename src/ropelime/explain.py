@@ -17,8 +17,7 @@ from ropelime.results import serialization
 from ropelime.results.citations import Cited, cite
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData
-from ropelime.rounds import Errors, check_capabilities, drive, prepare
-from ropelime.steps import Task, steps
+from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
@@ -72,14 +71,39 @@ class Explanation(ExplanationData):
     def extend(
         self, more: int, *, surrogate: Any = None, progress: ProgressOption = "auto"
     ) -> Explanation:
-        """The same explanation with ``more`` masks added to its scores; see :func:`extend`."""
-        return extend(self, more, surrogate=surrogate, progress=progress)
+        """The same explanation out of more masks; the one of another preset stays as it is.
+
+        Args:
+            more: How many masks to score in addition.
+            surrogate: The model that made it; loaded by its name if not given.
+            progress: As in :func:`explain`.
+        """
+        if isinstance(more, bool) or not isinstance(more, int) or more < 1:
+            raise InputError(f"extend() takes a whole number of masks of at least 1, not {more!r}.")
+        if self.members:
+            given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
+            given = given * len(self.members) if len(given) == 1 else given
+            if len(given) != len(self.members):
+                raise InputError(
+                    f"{len(self.members)} surrogates made it, and {len(given)} were given."
+                )
+            each = zip(self.members, given, strict=True)
+            joined = combine([m.extend(more, surrogate=s, progress=progress) for m, s in each])
+            return Explanation.of(replace(joined, also=self.also))
+        if self.span != (0, len(self.output)):
+            raise InputError("This explains a part of the answer; extend that of the whole answer.")
+        if "masks" not in self.config:
+            raise InputError(
+                "This was saved by an older release and cannot be extended; make it again."
+            )
+        model = _same_surrogate(self.config["surrogate"], surrogate)
+        task = Task(self.prompt, self.output, _options_of(self), self, more)
+        found = explain_one(task, [model], progress)
+        kept = {n: self.config[n] for n in ("budget", "interactions", "answer") if n in self.config}
+        return replace(found, config={**found.config, **kept}, also=self.also)
 
     def cite(self) -> Cited:
-        """The answer with marks on its sentences, and the sources that they stand for.
-
-        The rule is that of :func:`ropelime.results.citations.cite`.
-        """
+        """The answer with marks on its sentences, and its sources; see :func:`citations.cite`."""
         return cite(self)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -185,8 +209,7 @@ def explain_many(
         tasks: What to explain, and how.
         surrogates: The models; with several, each explains by itself and the weights are averaged.
         progress: Called with the tokens done and in all, in each call of a surrogate.
-        forgive: Errors that end the task that they are about and no other. They are returned in the
-            place of its explanation; all others are raised.
+        forgive: Errors that are returned in the place of the explanation that they are about.
     """
     ways = [
         [task] if task.options.also is None else [task, replace(task, options=task.options.second())]
@@ -210,48 +233,6 @@ def check(prompt: Prompt, options: Options, surrogates: Sequence[Surrogate]) -> 
     for surrogate in surrogates:
         features = split(prompt, options.features, token_spans=surrogate.token_spans)
         prepare(surrogate, prompt, features, ".", options)
-
-
-def extend(
-    explanation: ExplanationData,
-    more: int,
-    *,
-    surrogate: Any = None,
-    progress: ProgressOption = "auto",
-) -> Explanation:
-    """The same explanation out of more masks.
-
-    Args:
-        explanation: Of a whole answer, made here or loaded.
-        more: How many masks to score in addition; that of another preset stays as it is.
-        surrogate: The model that made it; loaded by its name if not given.
-        progress: As in :func:`explain`.
-    """
-    if isinstance(more, bool) or not isinstance(more, int) or more < 1:
-        raise InputError(f"extend() takes a whole number of masks of at least 1, not {more!r}.")
-    if explanation.members:
-        given = surrogate if isinstance(surrogate, (list, tuple)) else [surrogate]
-        if len(given) == 1:
-            given = given * len(explanation.members)
-        if len(given) != len(explanation.members):
-            raise InputError(
-                f"{len(explanation.members)} surrogates made it, and {len(given)} were given."
-            )
-        each = zip(explanation.members, given, strict=True)
-        joined = combine([extend(m, more, surrogate=s, progress=progress) for m, s in each])
-        return Explanation.of(replace(joined, also=explanation.also))
-    if explanation.span != (0, len(explanation.output)):
-        raise InputError("This explains a part of the answer; extend that of the whole answer.")
-    config = explanation.config
-    if "masks" not in config:
-        raise InputError("This was saved by an older release and cannot be extended; make it again.")
-    model = _same_surrogate(config["surrogate"], surrogate)
-    options = _options_of(explanation)
-    task = Task(explanation.prompt, explanation.output, options, explanation, more)
-    found = explain_one(task, [model], progress)
-    kept = {name: config[name] for name in ("budget", "interactions", "answer") if name in config}
-    whole = replace(found, config={**found.config, **kept}, also=explanation.also)
-    return Explanation.of(whole)
 
 
 def _joined(members: Sequence[ExplanationData | Exception]) -> ExplanationData:
