@@ -123,7 +123,7 @@ class Hardware:
     def describe(self) -> dict[str, Any]:
         """CPU, cores, threads and GPU."""
         facts: dict[str, Any] = {
-            "cpu": _cpu(),
+            "cpu": cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "tiles": _has_amx(),
@@ -202,7 +202,8 @@ def _calls(model: Any) -> Iterator[list[tuple[int, int]]]:
         handle.remove()
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """The name of this machine's CPU."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -27,6 +27,14 @@ def add(commands: Any) -> None:
     kind.add_argument("--scaling", action="store_true", help="cost against features, random weights")
     kind.add_argument("--start", action="store_true", help="the first explanation of a new process")
     kind.set_defaults(run=run)
+    kind = shared.new_command(commands, "versions", "speed of several checkouts, by turns")
+    kind.add_argument(
+        "checkouts", nargs="+", metavar="NAME=FOLDER", help="such as before=../old after=."
+    )
+    shared.add_data(kind)
+    shared.add_model(kind)
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default 3)")
+    kind.set_defaults(run=run_versions)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -58,6 +66,26 @@ def _measure(options: argparse.Namespace, surrogate: LocalSurrogate, results: An
     else:
         examples = data.hotpotqa(options.data, context="all", limit=options.limit or 2)
         speed.run_contest(examples, surrogate, results, progress=report, **common)
+
+
+def run_versions(options: argparse.Namespace) -> None:
+    """Measure the speed of several checkouts."""
+    from benchmarks import data
+    from benchmarks.hardware import cpu
+    from benchmarks.speed import versions
+    from ropelime.surrogate.loading import best_device
+
+    shared.check(options, "rounds")
+    found = versions.checkouts(options.checkouts)
+    (example,) = data.hotpotqa(options.data, context="all", limit=1)[:1]
+    device = options.device or best_device()
+    results = shared.results_file(options, f"versions-{device}")
+    with reporting(shared.progress(options, "versions"), "versions") as report:
+        versions.measure(
+            found, example, results, rounds=options.rounds, surrogate=options.surrogate, device=device,
+            dtype=options.dtype, known={"cpu": cpu()}, progress=report,
+        )  # fmt: skip
+    shared.written(options, results)
 
 
 def _surrogate(options: argparse.Namespace) -> LocalSurrogate:

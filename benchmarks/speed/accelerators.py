@@ -1,4 +1,4 @@
-"""What each accelerator of the scoring engine gains: every one left out in turn, as a table.
+"""Tables of timings by configuration: accelerators left out in turn, or versions of the package.
 
 Files hold lines of JSON without a header, one per timing: ``configuration``, ``round``, ``task``,
 ``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``,
@@ -17,7 +17,7 @@ from benchmarks.pages import NONE
 from benchmarks.store import Row, rows
 from ropelime.errors import InputError
 
-BASE = "all"  # the configuration with every accelerator
+BASES = {"accelerators": "all", "versions": "before"}  # what the others are compared with, by file
 # Each task with the names that rows give it.
 TASKS = {"default explanation": ("default",), "64 exact masks": ("64 masks", "exact")}
 _CONDITIONS = {"busy": "one core busy with other work", "parallel": "several runs at once"}
@@ -27,7 +27,7 @@ _TIMED = {"seconds", "tokens", "cpu", "torch"}
 
 def holds(path: Path) -> bool:
     """Whether a file is one of these, by its name."""
-    return path.name.startswith("accelerators-")
+    return path.name.partition("-")[0] in BASES
 
 
 def load(path: Path) -> list[Row]:
@@ -43,19 +43,21 @@ def load(path: Path) -> list[Row]:
     return timings
 
 
-def tables(paths: Sequence[Path]) -> str:
-    """A table for each machine."""
-    found = [row for path in sorted(paths) for row in load(path)]
+def tables(paths: Sequence[Path], kind: str) -> str:
+    """A table for each machine, out of the files of one kind."""
+    mine = sorted(path for path in paths if path.name.startswith(f"{kind}-"))
+    found = [row for path in mine for row in load(path)]
     if not found:
         return "No results yet."
+    base = BASES[kind]
     machines: dict[str, list[Row]] = {}
     for row in found:
         machines.setdefault(_machine(row), []).append(row)
     parts = []
-    for machine, mine in machines.items():
-        commands = dict.fromkeys(row["command"] for row in mine if "command" in row)
-        parts += [f"### Accelerators: {machine}", pages.commands(*commands) if commands else ""]
-        parts += [_disturbed(mine), _table(mine)]
+    for machine, rows_ in machines.items():
+        commands = dict.fromkeys(row["command"] for row in rows_ if "command" in row)
+        parts += [f"### {kind.capitalize()}: {machine}", pages.commands(*commands) if commands else ""]
+        parts += [_disturbed(rows_), _table(rows_, base)]
     return pages.blocks(*parts)
 
 
@@ -66,29 +68,29 @@ def _disturbed(found: Sequence[Row]) -> str:
     return f"Other processes disturbed {count} of {len(found)} timings, which {words}" if count else ""
 
 
-def _table(found: Sequence[Row]) -> str:
+def _table(found: Sequence[Row], base: str) -> str:
     names = list(dict.fromkeys(row["configuration"] for row in found))
-    names.sort(key=lambda name: name != BASE)
+    names.sort(key=lambda name: name != base)
     head = ["configuration"]
     for task in TASKS:
-        head += [f"{task}, s", "tokens run", f"against {BASE}"]
+        head += [f"{task}, s", "tokens run", f"against {base}"]
     lines = []
     for name in names:
         line = [name]
         for task in TASKS:
-            line += _cells(found, name, task)
+            line += _cells(found, name, task, base)
         lines.append(line)
     return pages.table(head, lines)
 
 
-def _cells(found: Sequence[Row], name: str, task: str) -> list[str]:
-    """Median seconds, tokens, and by how much the median differs from that of all accelerators."""
-    mine, base = (_rounds(found, which, task) for which in (name, BASE))
+def _cells(found: Sequence[Row], name: str, task: str, base: str) -> list[str]:
+    """Median seconds, tokens, and by how much the median differs from that of the base."""
+    mine, others = (_rounds(found, which, task) for which in (name, base))
     if not mine:
         return [NONE] * 3
     seconds = statistics.median(mine)
     tokens = {row["tokens"] for row in found if _is(row, name, task)}
-    against = NONE if name == BASE or not base else f"{seconds / statistics.median(base) - 1:+.0%}"
+    against = NONE if name == base or not others else f"{seconds / statistics.median(others) - 1:+.0%}"
     return [f"{seconds:.2f}", " / ".join(f"{count:,}" for count in sorted(tokens)), against]
 
 

@@ -23,7 +23,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     """Write the page and its figure.
 
     Args:
-        paths: Results files of ``python -m benchmarks speed``, and of the accelerators.
+        paths: Results files of ``python -m benchmarks speed``, of accelerators and of versions.
         docs: A folder that has a folder ``figures``.
 
     Returns:
@@ -33,7 +33,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     loaded = [load(path) for path in paths if path not in ablated]
     loaded.sort(key=lambda one: (one.on_gpu, one.path.name))
     holes = {section: _section(loaded, section) for section in COMMANDS}
-    holes["accelerators"] = accelerators.tables(ablated)
+    holes |= {kind: accelerators.tables(ablated, kind) for kind in accelerators.BASES}
     holes["files"] = pages.files([*(one.path for one in loaded), *ablated])
     drawn: list[Path] = []
     if panels := [p for one in loaded if one.section == "scaling" and one.rows for p in _panels(one)]:

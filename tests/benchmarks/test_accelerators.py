@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_medians_and_gains(file: Path) -> None:
-    text = accelerators.tables([file])
+    text = accelerators.tables([file], "accelerators")
     lines = text.splitlines()
     assert lines[0] == "### Accelerators: A chip, torch 2.13.0"
     # The rounds of "all" have the medians 2.2 and 3.0, and so 2.6 together.
@@ -60,7 +60,7 @@ def test_machines_and_conditions_are_not_mixed(tmp_path: Path) -> None:
         row("all", "default", 4.0, dtype="bfloat16", threads=2, busy=True),
         row("all", "default", 0.1, dtype="bfloat16", threads=8, gpu="A card", disturbed=True),
     ]
-    text = accelerators.tables([write(tmp_path / "accelerators-a.jsonl", rows)])
+    text = accelerators.tables([write(tmp_path / "accelerators-a.jsonl", rows)], "accelerators")
     titles = [line for line in text.splitlines() if line.startswith("###")]
     assert titles == [
         "### Accelerators: A chip, 2 threads, bfloat16, torch 2.13.0",
@@ -86,5 +86,5 @@ def test_rows_without_timings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="line 2: no configuration, cpu, round, seconds, tokens, torch"
     ):
-        accelerators.tables([path])
-    assert accelerators.tables([]) == "No results yet."
+        accelerators.tables([path], "accelerators")
+    assert accelerators.tables([], "accelerators") == "No results yet."

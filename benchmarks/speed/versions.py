@@ -1,0 +1,124 @@
+"""Speed of several checkouts of this package, by turns on the same machine: before and after a change.
+
+Rows have the form of :mod:`benchmarks.speed.accelerators`; a configuration is a checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data.example import Example
+from ropelime.errors import InputError, ModelError
+
+DISTURBED = 0.10  # of the cores, used by other processes while a task ran
+
+# Runs in a process of its own, with one of the checkouts as its package.
+_CODE = """
+import inspect, json, sys, time
+import psutil, torch
+from ropelime import explain, load_surrogate
+task = json.load(sys.stdin)
+task["prompt"]["features"] = [tuple(span) for span in task["prompt"]["features"]]
+words = inspect.signature(explain).parameters
+exact = {"preset": "faithful", "sampler": "hadamard:64"}
+exact["scoring" if "scoring" in words else "readings"] = "exact"
+model = load_surrogate(task["surrogate"], device=task["device"], dtype=task["dtype"])
+gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None
+cores = len(psutil.Process().cpu_affinity())
+
+def busy():
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - times.iowait
+
+def run(**options):
+    mine, all_, start = psutil.Process().cpu_times(), busy(), time.perf_counter()
+    e = explain(**task["prompt"], surrogate=model, progress=False, **options)
+    seconds = time.perf_counter() - start
+    now = psutil.Process().cpu_times()
+    others = busy() - all_ - (now.user + now.system - mine.user - mine.system)
+    return {"seconds": round(seconds, 4), "tokens": e.cost.tokens, "others": others / seconds / cores}
+
+run()  # the first one in a process also initialises libraries
+rows = [{"task": "default", **run()} for _ in range(task["repeats"])]
+rows += [{"task": "exact", **run(**exact)}]
+known = {"torch": torch.__version__.split("+")[0], "threads": torch.get_num_threads(), "gpu": gpu,
+         "dtype": str(model.model.dtype).removeprefix("torch.")}
+print(json.dumps([{**row, **known} for row in rows]))
+"""
+
+
+def checkouts(given: Sequence[str]) -> dict[str, Path]:
+    """The folders with the package, by name.
+
+    Args:
+        given: ``NAME=FOLDER`` for each checkout.
+    """
+    found = {}
+    for each in given:
+        name, _, folder = each.partition("=")
+        path = Path(folder).resolve() / "src"
+        if not folder or not (path / "ropelime").is_dir():
+            raise InputError(
+                f"{each!r} must be NAME=FOLDER, where FOLDER is a checkout with src/ropelime."
+            )
+        found[name] = path
+    return found
+
+
+def measure(
+    found: Mapping[str, Path],
+    example: Example,
+    results: Path,
+    *,
+    rounds: int,
+    known: Mapping[str, Any],
+    surrogate: str,
+    device: str | None,
+    dtype: str | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Time a default explanation and 64 exact masks, each checkout in turn, round after round.
+
+    Args:
+        found: The checkouts.
+        example: The prompt and its answer.
+        results: The file that rows are appended to, as they come.
+        rounds: Processes of each checkout.
+        known: What every row says.
+        surrogate: Name of the surrogate.
+        device: Where it runs.
+        dtype: Its dtype.
+        progress: Called with the processes done and in all.
+    """
+    prompt = {"prompt": example.prompt, "output": example.answer, "features": example.spans}
+    task = {"prompt": prompt, "surrogate": surrogate, "device": device, "dtype": dtype, "repeats": 3}
+    total = rounds * len(found)
+    for number in range(total):
+        if progress:
+            progress(number, total)
+        turn, which = divmod(number, len(found))
+        name = list(found)[which]
+        done = subprocess.run(
+            [sys.executable, "-c", _CODE],
+            input=json.dumps(task),
+            env={**os.environ, "PYTHONPATH": str(found[name])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            last = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise ModelError(f"An explanation by {name} failed: {last}")
+        for row in json.loads(done.stdout.splitlines()[-1]):
+            disturbed = row["others"] > DISTURBED
+            line = {"configuration": name, "round": turn + 1, **known, **row, "disturbed": disturbed}
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    if progress:
+        progress(total, total)
