@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, experiments, files, speed
+from benchmarks.cli import batch, closed, experiments, files, speed
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, speed, batch, files):
+    for group in (experiments, closed, speed, batch, files):
         group.add(commands)
     return top
 

@@ -1,0 +1,1 @@
+"""Explanations held against the model that answered: it is asked again with parts removed."""

@@ -1,0 +1,114 @@
+"""The prompts that are answered, or that came with the answer of a closed model."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import data
+from benchmarks.evaluation.labels import Labels
+from ropelime.errors import InputError
+from ropelime.text.features import split
+from ropelime.text.prompt import Prompt, Span, from_context, from_messages, from_text
+
+
+@dataclass(frozen=True)
+class Case:
+    """A prompt whose answer is explained.
+
+    Attributes:
+        id: Its name in the data.
+        prompt: The prompt.
+        spans: Its parts, as spans of the prompt's text.
+        question: What was asked, for lexical rankings.
+        gold: (n,) the parts that a person would cite, or that are known to have caused the output.
+        output: The answer of a closed model; None if the answering model has to answer.
+    """
+
+    id: str
+    prompt: Prompt
+    spans: tuple[Span, ...]
+    question: str
+    gold: Labels
+    output: str | None = None
+
+    @property
+    def parts(self) -> list[str]:
+        """The texts of the parts."""
+        return [self.prompt.text[start:end] for start, end in self.spans]
+
+
+def hotpotqa(path: Path) -> list[Case]:
+    """Ten paragraphs each; the supporting facts are gold."""
+    return [
+        Case(
+            example.id,
+            from_text(example.prompt),
+            example.spans,
+            example.prompt[example.spans[-1][1] :],
+            example.gold,
+        )
+        for example in data.hotpotqa(path, context="all")
+    ]
+
+
+def lfqa(path: Path) -> list[Case]:
+    """Questions that take a long answer, with documents; nothing is labelled."""
+    found: dict[str, Case] = {}
+    for row in _rows(path):
+        if row["documents"] and row["question_id"] not in found:
+            context = [{"text": d["text"], "source": d["title"] or ""} for d in row["documents"]]
+            prompt = from_context(context, row["question"])
+            spans = _sentences(prompt)
+            gold = np.zeros(len(spans), dtype=bool)
+            found[row["question_id"]] = Case(row["question_id"], prompt, spans, row["question"], gold)
+    return [case for case in found.values() if len(case.spans) > 4]
+
+
+def agentdyn(path: Path) -> list[Case]:
+    """Steps of closed models that followed an injected instruction; its sentences are gold."""
+    found = []
+    for row in _rows(path):
+        if row["kind"] != "hijacked":
+            continue
+        prompt = from_messages(row["messages"])
+        spans = tuple(s for s in _sentences(prompt) if not _in_system(prompt, s))
+        gold = np.zeros(len(spans), dtype=bool)
+        for injection in row["injections"]:
+            start = prompt.messages[injection["message"]].start
+            first, last = start + injection["start"], start + injection["end"]
+            gold |= np.array([a < last and b > first for a, b in spans])
+        call = row["output"][row["call"]["start"] : row["call"]["end"]]
+        found.append(Case(row["id"], prompt, spans, "", gold, call))
+    return found
+
+
+KINDS: Mapping[str, Callable[[Path], list[Case]]] = {
+    "hotpotqa": hotpotqa,
+    "lfqa": lfqa,
+    "agentdyn": agentdyn,
+}
+
+
+def _sentences(prompt: Prompt) -> tuple[Span, ...]:
+    return tuple((feature.start, feature.end) for feature in split(prompt, "sentence"))
+
+
+def _in_system(prompt: Prompt, span: Span) -> bool:
+    return any(m.role == "system" and m.start <= span[0] < m.end for m in prompt.messages)
+
+
+def _rows(path: Path) -> Sequence[dict[str, Any]]:
+    """The objects of a file of JSON lines, compressed or not."""
+    try:
+        text = path.read_bytes()
+        text = lzma.decompress(text) if path.suffix == ".xz" else text
+        return [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError, lzma.LZMAError) as error:
+        raise InputError(f"{path} is not a file of JSON lines ({error}).") from None
