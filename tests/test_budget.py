@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, InputError, explain
-from ropelime.method.budget import Budget
+from ropelime.method.schedule import Budget
 from ropelime.surrogate.base import FunctionScorer, FunctionSurrogate
 from ropelime.typing import Floats, Masks
 from toy import COEF, OUTPUT, PROMPT, additive, toy

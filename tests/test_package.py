@@ -25,7 +25,7 @@ ORDER = [
     ["text.prompt", "text.segmentation", "text.display"],
     ["text.integrations", "text.features"],
     ["clients"],
-    ["method.rope", "method.budget", "method.statistics"],
+    ["method.rope"],
     ["method.scores"],
     ["method.samplers", "method.interactions"],
     ["method.kernels", "method.targets", "method.regression"],

@@ -16,11 +16,10 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe
-from ropelime.method.budget import Budget
 from ropelime.method.kernels import KERNELS, Kernel, resolve_kernel
 from ropelime.method.regression import REGRESSORS, Regressor, resolve_regressor
 from ropelime.method.samplers import SAMPLERS, Sampler, resolve_sampler
-from ropelime.method.schedule import Schedule, if_redundant, if_unclear
+from ropelime.method.schedule import Budget, Schedule, if_redundant, if_unclear
 from ropelime.method.targets import TARGETS, Target, resolve_target
 from ropelime.registry import describe, spelled, unknown
 from ropelime.surrogate.base import Ablation

@@ -109,10 +109,11 @@ class Prepared:
     question: bool
     notes: tuple[str, ...]
 
-    def cost(self, masks: Masks, *, cached: bool) -> Ints:
+    def cost(self, masks: Masks) -> Ints:
         """(N,) tokens that scoring each mask takes, for the alternative answer too."""
-        cost = self.scorer.cost(masks, cached=cached)
-        return cost if self.alternative is None else cost + self.alternative.cost(masks, cached=cached)
+        cost = self.scorer.cost(masks, cached=self.cached)
+        more = self.alternative
+        return cost if more is None else cost + more.cost(masks, cached=self.cached)
 
     def score(self, wanted: Round) -> Generator[list[ScoreRequest], list[Scores], Scores]:
         """Have a round scored, the full prompt first."""

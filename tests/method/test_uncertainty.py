@@ -15,7 +15,7 @@ from ropelime.method.kernels import Uniform
 from ropelime.method.regression import WLS, BayesRidge, Regressor
 from ropelime.method.samplers import resolve_sampler
 from ropelime.method.scores import Scores
-from ropelime.method.uncertainty import LEVEL, estimate_uncertainty
+from ropelime.method.uncertainty import LEVEL, estimate_uncertainty, rank_correlation
 from ropelime.typing import Floats, Masks
 from toy import scoring
 
@@ -215,3 +215,25 @@ def test_a_few_exact_readings_leave_open_what_was_open_before_them(count: int) -
         masks, targets, np.ones(30), coef, exact, control_variate=True
     ).half_width
     assert np.allclose(half_width, 2.0 * 0.5 * np.sqrt((coef**2).mean()))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 400], 1.0),  # only the order counts
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], 0.8),  # 1 - 6 * 4 / (5 * 24)
+        ([1, 2], [5, 9], 1.0),
+        ([1, 1, 2], [1, 2, 3], math.sqrt(3) / 2),  # ties have their mean rank
+    ],
+)
+def test_rank_correlation_of_known_values(a: list[float], b: list[float], expected: float) -> None:
+    assert rank_correlation(a, b) == pytest.approx(expected)
+    assert rank_correlation(np.array(b), np.array(a)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([], []), ([1.0], [2.0]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [0, 0, 0])]
+)
+def test_where_rank_correlation_is_undefined(a: list[float], b: list[float]) -> None:
+    assert math.isnan(rank_correlation(a, b))

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import ropelime
-from ropelime.method.budget import Budget
+from ropelime.method.schedule import Budget
 from ropelime.options import PRESETS, Options
 from ropelime.web import settings as web_settings
 from ropelime.web.service import Service, snippet

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe, fit
-from ropelime.method.budget import Budget
 from ropelime.method.regression import check_enough
 from ropelime.method.samplers import Sample, Sampler
 from ropelime.method.scores import Scores
 from ropelime.typing import Ints, Masks
 
+Costs = Callable[[Masks], Ints]  # (N,) tokens that scoring each mask takes
+
+_BUDGET = re.compile(r"\s*(\d[\d,_]{0,15}(?:\.\d{1,9})?)\s*([a-z]*)\s*")
+_UNITS = {
+    "masks": ("", "mask", "masks", "pass", "passes"),
+    "tokens": ("t", "token", "tokens"),
+    "seconds": ("s", "sec", "second", "seconds"),
+}
 _FIRST_ROUND = 4  # masks that show how long one takes, where seconds are limited
 _MARGIN = 0.9  # of the remaining time is planned for: the last masks take as long as they take
 # Leave-one-out needs more masks where the answer depends on the features (nats), but hardly on any
@@ -25,6 +33,54 @@ _MORE = 64
 _BOTH = "Exact scores were added to cached ones; the fit uses both."
 # A fit of cached scores stands if one feature has this normalised weight: then cached and exact agree.
 _CLEAR = 0.18
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much scoring an explanation may cost; without any limit, scoring stops by itself.
+
+    Attributes:
+        masks: Masks besides the full prompt and the prompt with no feature.
+        tokens: Tokens that the surrogate may run.
+        seconds: Time for scoring. How many masks that allows depends on the machine.
+    """
+
+    masks: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for unit, value in vars(self).items():
+            if value is not None and value <= 0:
+                least = "more than 0" if unit == "seconds" else "at least 1"
+                raise InputError(f"budget must be {least}, not {value:g}.")
+
+    @classmethod
+    def of(cls, spec: object) -> Budget:
+        """Read ``"auto"``, a number of masks, ``"20000 tokens"`` or ``"5 seconds"``."""
+        if isinstance(spec, cls):
+            return spec
+        if spec is None or spec == "auto":
+            return cls()
+        if isinstance(spec, int) and not isinstance(spec, bool):
+            return cls(masks=spec)
+        found = _BUDGET.fullmatch(spec.lower()) if isinstance(spec, str) else None
+        unit = next((unit for unit, names in _UNITS.items() if found and found[2] in names), None)
+        if found and unit and (unit == "seconds" or "." not in found[1]):
+            number = found[1].replace(",", "").replace("_", "")
+            limit: Any = float(number) if unit == "seconds" else int(number)
+            return cls(**{unit: limit})
+        forms = "'auto', a number of masks, '20000 tokens' or '5 seconds'"
+        raise InputError(f"budget must be {forms}, not {spec!r}.")
+
+    @property
+    def auto(self) -> bool:
+        """Whether scoring stops by itself."""
+        return self == Budget()
+
+    def __str__(self) -> str:
+        limits = (f"{value} {unit}" for unit, value in vars(self).items() if value is not None)
+        return next(limits, "auto")
 
 
 @dataclass(frozen=True)
@@ -76,14 +132,6 @@ def if_unclear(scores: Scores, recipe: Recipe) -> FollowUp | None:
         return None
     why = "No feature stood out in cached scores, so exact ones were added; the fit uses both."
     return FollowUp(why, _MORE, cached=False)
-
-
-class Costs(Protocol):
-    """Says what masks would cost."""
-
-    def __call__(self, masks: Masks, *, cached: bool) -> Ints:
-        """(N,) tokens of each."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -183,19 +231,18 @@ class Schedule:
 
     def _affordable(self, n: int, drawn: Sample, costs: Costs, tokens: int) -> Sample:
         """As many masks as there are tokens for, a random part where the sampler has more."""
-        ends = np.concatenate([np.ones((1, n), bool), np.zeros((1, n), bool)])
-        left = tokens - int(costs(ends, cached=self.cached).sum())
-        prices = costs(drawn.masks, cached=self.cached)
-        each = max(1.0, float(prices.mean()))
+        left = tokens - int(costs(np.repeat([[True], [False]], n, axis=1)).sum())
+        prices = costs(drawn.masks)
         if left < prices.max():
             least = tokens - left + int(prices.max())
             raise InputError(
                 f"A budget of {tokens:,} tokens is too small: the prompt with all features, with none "
                 f"and under one mask takes up to {least:,}."
             )
-        fitting = self.draw(n, max(1, round(left / each)))  # those may cost a little more or less
+        # As many masks of the mean price: those drawn now may cost a little more or less.
+        fitting = self.draw(n, max(1, round(left / max(1.0, float(prices.mean())))))
         order = self._shuffled(len(fitting.masks))
-        spent = np.cumsum(costs(fitting.masks[order], cached=self.cached))
+        spent = np.cumsum(costs(fitting.masks[order]))
         some = np.sort(order[: max(1, int((spent <= left).sum()))])
         return Sample(fitting.masks[some], fitting.requested, fitting.note)
 
@@ -207,8 +254,8 @@ class Schedule:
         check_enough(self.recipe.regressor, len(masks) + 1)
         done = min(len(masks), max(_FIRST_ROUND, self.recipe.regressor.least_scores))
         scores = yield Round(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cached)
-        prices = costs(masks, cached=self.cached)
-        full = int(costs(np.ones((1, n), bool), cached=self.cached)[0])
+        prices = costs(masks)
+        full = int(costs(np.ones((1, n), bool))[0])
         while done < len(masks):
             per_second = scores.tokens.sum() / max(scores.seconds, 1e-9)
             tokens = _MARGIN * per_second * (self.budget.seconds - scores.seconds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ropelime.method.regression import centred
-from ropelime.method.statistics import rank_correlation
 from ropelime.typing import Floats, Masks
 
 LEVEL = 0.90
@@ -98,7 +98,9 @@ def _spread(
     leverage = np.sum(x @ inverse * x, axis=1) + weights / weights.sum()  # with the intercept's
     freedom = max(1.0, count - 1 - float(np.sum(gram * inverse)))  # the trace of their product
     root = np.sqrt(weights)
-    cv_correlation = _ranks(y / root, (y - residuals / np.maximum(1 - leverage, 0.05)) / root)
+    values, left_out = y / root, (y - residuals / np.maximum(1 - leverage, 0.05)) / root
+    varies = values @ values > _SAME
+    cv_correlation = rank_correlation(values, left_out) if varies else float("nan")
     if doubt:
         noise = float(residuals @ residuals) / freedom
         return Uncertainty(_CONTROLLED * np.sqrt(noise * np.diag(inverse).clip(0)), cv_correlation)
@@ -124,5 +126,11 @@ def _spread(
     return Uncertainty(width * np.sqrt(noise * np.diag(spread).clip(0)), cv_correlation)
 
 
-def _ranks(values: Floats, predicted: Floats) -> float:
-    return float("nan") if values @ values <= _SAME else rank_correlation(values, predicted)
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's rank correlation; NaN for fewer than two pairs or a constant series."""
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    from scipy.stats import spearmanr  # a slow import that most commands do not need
+
+    return float(spearmanr(x, y).statistic)

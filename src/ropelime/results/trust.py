@@ -10,7 +10,7 @@ import numpy as np
 
 from ropelime.method.attribution import Attribution
 from ropelime.method.scores import Scores
-from ropelime.method.statistics import rank_correlation
+from ropelime.method.uncertainty import rank_correlation
 
 # Fitted on HotpotQA with the embedded model: whether the first part is one that a person cited, against
 # the logarithm of its normalised weight and how much less likely the answer is without it
@@ -114,9 +114,9 @@ def _agreement(scores: Scores) -> float:
         for m, v, e in zip(scores.masks, output_logprob, scores.exact, strict=True)
         if not e and m.tobytes() in exact
     ]
-    if not both:
+    if len(both) < 3:
         return 0.0
-    return float(np.nan_to_num(rank_correlation(*zip(*both, strict=True), least=3)))
+    return float(np.nan_to_num(rank_correlation(*zip(*both, strict=True))))
 
 
 def _words(value: float, claim: str) -> str:
