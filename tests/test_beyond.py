@@ -146,10 +146,11 @@ def test_additive_features_have_no_interactions() -> None:
 
 @pytest.mark.parametrize(("n", "most"), [(2, 4), (5, 7), (40, 42), (100, 102), (12, 20)])
 def test_interactions_cost_no_more_than_the_fit(n: int, most: int) -> None:
-    wanted = candidates(np.arange(n, dtype=float), most)
-    assert len(wanted.masks) <= max(most, 3)
-    assert wanted.features[0] == n - 1
-    assert (~wanted.masks).sum(1).tolist() == [1] * len(wanted.features) + [2] * len(wanted.pairs)
+    removed = ~candidates(np.arange(n, dtype=float), most)
+    assert len(removed) <= max(most, 3)
+    assert removed[0].nonzero()[0].tolist() == [n - 1]
+    alone = int((removed.sum(1) == 1).sum())
+    assert removed.sum(1).tolist() == [1] * alone + [2] * (alone * (alone - 1) // 2)
 
 
 def test_interactions_are_saved(tmp_path: Path) -> None:

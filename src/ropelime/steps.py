@@ -76,9 +76,9 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
         tokens += before.cost.tokens - before.surrogate_scores.tokens_run
     if options.interactions:
         wanted = candidates(attribution.weights, len(scores.masks))
-        paired = yield from prepared.score(Round(wanted.masks, prepared.cached))
-        pairs = interactions(wanted, paired)
-        masks, tokens = masks + len(wanted.masks), tokens + paired.tokens_run
+        paired = yield from prepared.score(Round(wanted, prepared.cached))
+        pairs = interactions(paired)
+        masks, tokens = masks + len(wanted), tokens + paired.tokens_run
     # Diagnose the fit, and put everything together.
     return explained(
         attribution, scores, requested=outcome.requested,

@@ -37,17 +37,8 @@ class Interaction:
         return "together" if self.effect < 0 else "either"
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Masks that show interactions: a few features removed one by one, and in all pairs."""
-
-    features: tuple[int, ...]
-    pairs: tuple[tuple[int, int], ...]
-    masks: Masks
-
-
-def candidates(weights: Floats, most: int) -> Candidates:
-    """The features that weigh most, and their pairs.
+def candidates(weights: Floats, most: int) -> Masks:
+    """Masks that show interactions: the features that weigh most removed one by one, and in all pairs.
 
     Args:
         weights: (n,) of a fit.
@@ -57,27 +48,25 @@ def candidates(weights: Floats, most: int) -> Candidates:
     top = min(_TOP, n)
     while top > 2 and top + top * (top - 1) // 2 > most:
         top -= 1
-    features = tuple(int(i) for i in np.argsort(-np.abs(weights), kind="stable")[:top])
-    pairs = tuple(combinations(features, 2))
-    masks = np.ones((len(features) + len(pairs), n), dtype=bool)
-    for row, removed in enumerate([*((i,) for i in features), *pairs]):
-        masks[row, list(removed)] = False
-    return Candidates(features, pairs, masks)
+    features = np.argsort(-np.abs(weights), kind="stable")[:top].tolist()
+    removed = [*((i,) for i in features), *combinations(features, 2)]
+    masks = np.ones((len(removed), n), dtype=bool)
+    for mask, some in zip(masks, removed, strict=True):
+        mask[list(some)] = False
+    return masks
 
 
-def interactions(wanted: Candidates, scores: Scores) -> tuple[Interaction, ...]:
+def interactions(scores: Scores) -> tuple[Interaction, ...]:
     """The interactions above the noise, the largest first.
 
     Args:
-        wanted: The masks.
-        scores: Their scores, that of the full prompt first.
+        scores: Of the full prompt, then of the masks that :func:`candidates` gives.
     """
-    logprob = scores.output_logprob
-    drop = logprob[0] - logprob[1:]
-    alone = dict(zip(wanted.features, drop, strict=False))
-    effects = drop[len(wanted.features) :]
+    drop = scores.output_logprob[0] - scores.output_logprob
+    removed = ~scores.masks
+    alone = {int(row.argmax()): lost for row, lost in zip(removed, drop, strict=True) if row.sum() == 1}
     real = [
         Interaction(a, b, float(both - alone[a] - alone[b]))
-        for (a, b), both in zip(wanted.pairs, effects, strict=True)
+        for (a, b), both in zip(combinations(alone, 2), drop[1 + len(alone) :], strict=True)
     ]
     return tuple(sorted((i for i in real if abs(i.effect) >= _REAL), key=lambda i: -abs(i.effect)))
