@@ -17,9 +17,9 @@ from ropelime.method.samplers import (
     SPARSE_K_SETTINGS,
     Bernoulli,
     BestSparseK,
+    Hadamard,
     Sample,
     SparseK,
-    _hadamard,
     resolve_sampler,
 )
 
@@ -156,7 +156,7 @@ def test_bernoulli_keeps_a_share_of_p() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_whole_hadamard_matrix_is_balanced_in_every_feature_and_every_pair(n: int, seed: int) -> None:
     size = 2 ** math.ceil(math.log2(n + 1))
-    rows = _hadamard(n, np.random.default_rng(seed))
+    rows = Hadamard()._draws(n, size, np.random.default_rng(seed))
     for _ in range(2):  # the next matrix too
         signs = 2 * np.array(list(itertools.islice(rows, size))).astype(int) - 1
         assert not signs.sum(0).any(), "kept half the time"

@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -77,12 +77,10 @@ class SparseK(Sampler):
     name: ClassVar[str] = "sparse-k"
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, str) and self.k not in _KEEP:
-            raise unknown("k of sparse-k", self.k, _KEEP)
-        if isinstance(self.c, str) and self.c not in _COUNT:
-            raise unknown("c of sparse-k", self.c, _COUNT)
-        if self.active not in ("kept", "removed"):
-            raise unknown("active of sparse-k", self.active, ("kept", "removed"))
+        for field, known in (("k", _KEEP), ("c", _COUNT), ("active", ("kept", "removed"))):
+            given = getattr(self, field)
+            if (isinstance(given, str) or field == "active") and given not in known:
+                raise unknown(f"{field} of sparse-k", given, known)
         if not isinstance(self.k, str) and not 1 <= self.k < math.inf:
             raise InputError(f"k of sparse-k must be at least 1, not {self.k}.")
         if not isinstance(self.c, str) and not 0 < self.c < math.inf:
@@ -110,25 +108,24 @@ class SparseK(Sampler):
         requested = self.count(n) if budget is None else budget
         k = min(max(round(self.size(n)), 1), n - 1)
         kept = k if self.active == "kept" else n - k
-        found: list[Masks] = []
-        sizes = []
+        found: dict[int, Masks] = {}
         for size in sorted(range(1, n), key=lambda s: (abs(s - kept), -s)):
-            missing = requested - sum(len(block) for block in found)
+            missing = requested - sum(map(len, found.values()))
             if missing <= 0:
                 break
-            found.append(_of_size(n, size, missing, rng))
-            sizes.append(size)
-        masks = np.concatenate(found)
+            found[size] = _of_size(n, size, missing, rng)
+        masks = np.concatenate(list(found.values()))
         note = ""
-        if len(sizes) > 1:
-            note = (
-                f"Sparse-K asked for {requested} masks that keep {kept} of {n} features; only "
-                f"{len(found[0])} exist, so masks that keep {_listed(sizes[1:])} were added."
-            )
         if len(masks) < requested:
             note = (
                 f"Sparse-K asked for {requested} masks; {n} features have only {len(masks)} that keep "
                 "some and remove some, and all were taken."
+            )
+        elif len(found) > 1:
+            added = ", ".join(map(str, [*found][1:]))
+            note = (
+                f"Sparse-K asked for {requested} masks that keep {kept} of {n} features; only "
+                f"{len(found[kept])} exist, so masks that keep {added} were added."
             )
         return Sample(masks, requested, note)
 
@@ -150,10 +147,7 @@ class BestSparseK(Sampler):
     def setting(n: int) -> SparseK:
         """The paper's choice for ``n`` features."""
         best = ((3, "4sqrt", "M/2"), (5, "2sqrt", "M"), (8, "4sqrt", "8k"), (11, "4sqrt", "M"))
-        for most, k, c in best:
-            if n <= most:
-                return SparseK(k, c)
-        return SparseK("4sqrt", "4k")
+        return next((SparseK(k, c) for most, k, c in best if n <= most), SparseK("4sqrt", "4k"))
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw as that setting does."""
@@ -179,10 +173,9 @@ class LeaveOneOutFirst(Sampler):
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """All leave-one-out masks, a random part of them, or :class:`Hadamard` masks on top."""
-        leave_one_out = LeaveOneOut().sample(n, budget=None, rng=rng)
         if budget is None or budget <= n:
             return LeaveOneOut().sample(n, budget=budget, rng=rng)
-        draws = itertools.chain(leave_one_out.masks, _hadamard(n, rng))
+        draws = itertools.chain(~np.eye(n, dtype=bool), Hadamard()._draws(n, budget, rng))
         return _distinct(draws, n, budget, self.name)
 
 
@@ -198,51 +191,90 @@ class OneAtATime(Sampler):
 
 
 @dataclass(frozen=True)
-class Bernoulli(Sampler):
-    """Each feature kept with probability ``p``, independently: LIME and ContextCite.
+class _Random(Sampler):
+    """Draws at random until there are enough distinct masks.
 
     Attributes:
         count: Masks drawn where no budget is given.
-        p: Probability that a feature is kept.
     """
 
     count: int = 64
-    p: float = 0.5
-    name: ClassVar[str] = "bernoulli"
+    _never: ClassVar[int] = 1  # how many masks are not drawn: the full prompt
 
     def __post_init__(self) -> None:
-        if not isinstance(self.p, (int, float)) or not 0 < self.p < 1:
-            raise InputError(f"p of bernoulli must lie between 0 and 1, not {self.p!r}.")
         _check_count(self.name, self.count)
+
+    @abstractmethod
+    def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
+        """Masks without end, some of them twice; about ``count`` will be taken."""
 
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw distinct masks."""
         requested = self.count if budget is None else budget
-        return _distinct(_bernoulli(n, self.p, requested, rng), n, requested, self.name)
+        return _distinct(self._draws(n, requested, rng), n, requested, self.name, self._never)
 
 
 @dataclass(frozen=True)
-class Hadamard(Sampler):
+class Bernoulli(_Random):
+    """Each feature kept with probability ``p``, independently: LIME and ContextCite.
+
+    Attributes:
+        p: Probability that a feature is kept.
+    """
+
+    p: float = 0.5
+    name: ClassVar[str] = "bernoulli"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.p, (int, float)) or not 0 < self.p < 1:
+            raise InputError(f"p of bernoulli must lie between 0 and 1, not {self.p!r}.")
+
+    def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
+        while True:
+            yield from rng.random((count, n)) < self.p
+
+
+@dataclass(frozen=True)
+class Hadamard(_Random):
     """Random-half masks with orthogonal columns.
 
     Features take random columns of a Hadamard matrix with random signs. Every mask is still a random
     half, but no two features are removed together more often than any others. Beyond the rows of one
     matrix another is begun.
-
-    Attributes:
-        count: Masks drawn where no budget is given.
     """
 
-    count: int = 64
     name: ClassVar[str] = "hadamard"
 
-    def __post_init__(self) -> None:
-        _check_count(self.name, self.count)
+    def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
+        """Rows of Sylvester's matrix, one by one: whole, it would be larger than all masks together.
 
-    def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
-        """Draw distinct masks."""
-        requested = self.count if budget is None else budget
-        return _distinct(_hadamard(n, rng), n, requested, self.name)
+        Its entry in row i and column j is negative where i and j have an odd number of bits in common.
+        """
+        size = 2 ** n.bit_length()
+        while True:
+            columns = 1 + rng.permutation(size - 1)[:n]  # the first column is constant
+            flipped = rng.random(n) < 0.5
+            for row in rng.permutation(size):
+                odd = np.bitwise_count(row & columns) & 1
+                yield (odd == 0) ^ flipped
+
+
+@dataclass(frozen=True)
+class ShapleyKernel(_Random):
+    """Sizes drawn in proportion to the Shapley kernel, each mask with its complement."""
+
+    name: ClassVar[str] = "shapley"
+    _never: ClassVar[int] = 2  # nor the prompt with no feature
+
+    def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
+        sizes = np.arange(1, n)
+        weights = (n - 1) / (sizes * (n - sizes))  # the kernel summed over all masks of a size
+        while True:
+            for size in rng.choice(sizes, size=count, p=weights / weights.sum()):
+                mask = rng.permutation(n) < size
+                yield mask
+                yield ~mask
 
 
 @dataclass(frozen=True)
@@ -261,26 +293,6 @@ class Exhaustive(Sampler):
         everything = np.arange(2**n - 1)
         masks = (everything[:, None] >> np.arange(n)[::-1]) & 1 > 0
         return _part(masks, budget, rng, self.name)
-
-
-@dataclass(frozen=True)
-class ShapleyKernel(Sampler):
-    """Sizes drawn in proportion to the Shapley kernel, each mask with its complement.
-
-    Attributes:
-        count: Masks drawn where no budget is given.
-    """
-
-    count: int = 64
-    name: ClassVar[str] = "shapley"
-
-    def __post_init__(self) -> None:
-        _check_count(self.name, self.count)
-
-    def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
-        """Draw distinct masks with 1 to n-1 features, in complementary pairs."""
-        requested = self.count if budget is None else budget
-        return _distinct(_shapley(n, requested, rng), n, requested, self.name, proper=True)
 
 
 @dataclass(frozen=True)
@@ -308,34 +320,16 @@ class Mixed(Sampler):
         drawn = [sampler.sample(n, budget=None, rng=rng) for sampler in self._samplers()]
         masks = np.concatenate([part.masks for part in drawn])
         _, first = np.unique(masks, axis=0, return_index=True)
-        distinct = masks[np.sort(first)]
         requested = sum(part.requested for part in drawn) if budget is None else budget
-        notes = [part.note for part in drawn]
-        if len(distinct) != requested:
-            notes.append(
-                f"{self.name} has {len(distinct)} distinct masks of {n} features; {requested} were "
-                "asked for."
-            )
-        if budget is not None and budget < len(distinct):
-            distinct = _some(distinct, budget, rng)
-        return Sample(distinct, requested, " ".join(filter(None, notes)))
+        whole = _part(masks[np.sort(first)], requested, rng, self.name)
+        notes = [*(part.note for part in drawn), whole.note]
+        return replace(whole, note=" ".join(filter(None, notes)))
 
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    cls.name: cls
-    for cls in (
-        SparseK,
-        BestSparseK,
-        LeaveOneOut,
-        LeaveOneOutFirst,
-        OneAtATime,
-        Bernoulli,
-        Hadamard,
-        Exhaustive,
-        ShapleyKernel,
-        Mixed,
-    )
-}
+SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (
+    SparseK, BestSparseK, LeaveOneOut, LeaveOneOutFirst, OneAtATime,
+    Bernoulli, Hadamard, Exhaustive, ShapleyKernel, Mixed,
+)}  # fmt: skip
 
 
 def resolve_sampler(spec: object) -> Sampler:
@@ -348,10 +342,6 @@ def _check_count(name: str, count: int) -> None:
         raise InputError(f"count of {name} must be a whole number of at least 1, not {count!r}.")
 
 
-def _listed(sizes: list[int]) -> str:
-    return " and ".join([", ".join(map(str, sizes[:-1]))] * (len(sizes) > 1) + [str(sizes[-1])])
-
-
 def _of_size(n: int, size: int, count: int, rng: np.random.Generator) -> Masks:
     """At most ``count`` distinct masks that keep exactly ``size`` of ``n`` features."""
     total = math.comb(n, size)
@@ -361,77 +351,37 @@ def _of_size(n: int, size: int, count: int, rng: np.random.Generator) -> Masks:
             chosen[row, list(kept)] = True
         return chosen if total <= count else chosen[rng.permutation(total)[:count]]
     draws = (rng.permutation(n) < size for _ in itertools.count())
-    return np.array(list(_new(draws, count)))
+    return _new(draws, n, count)
 
 
-def _new(draws: Iterable[Masks], count: int) -> Iterator[Masks]:
+def _new(draws: Iterable[Masks], n: int, count: int) -> Masks:
     """The first ``count`` draws that are new and not full; gives up when such get rare."""
-    seen: set[bytes] = set()
+    found: dict[bytes, Masks] = {}
     misses = 0
     for draw in draws:
-        key = draw.tobytes()
-        if key in seen or draw.all():
+        if draw.all() or draw.tobytes() in found:
             misses += 1
-            if misses > 100 + 20 * count:
-                return
-            continue
-        seen.add(key)
-        yield draw
-        if len(seen) == count:
-            return
+        else:
+            found[draw.tobytes()] = draw
+        if len(found) == count or misses > 100 + 20 * count:
+            break
+    return np.array(list(found.values()), dtype=bool).reshape(-1, n)
 
 
-def _distinct(
-    draws: Iterator[Masks], n: int, requested: int, name: str, *, proper: bool = False
-) -> Sample:
-    existing = 2**n - (2 if proper else 1) if n < 60 else requested
-    masks = np.array(list(_new(draws, min(requested, existing))), dtype=bool).reshape(-1, n)
-    note = ""
-    if len(masks) < requested:
-        note = (
-            f"{name} asked for {requested} masks and found {len(masks)} distinct ones of {n} features."
-        )
-    return Sample(masks, requested, note)
-
-
-def _bernoulli(n: int, p: float, count: int, rng: np.random.Generator) -> Iterator[Masks]:
-    while True:
-        yield from rng.random((count, n)) < p
-
-
-def _hadamard(n: int, rng: np.random.Generator) -> Iterator[Masks]:
-    """Rows of Sylvester's matrix, one by one: whole, it would be larger than all masks together.
-
-    Its entry in row i and column j is negative where i and j have an odd number of bits in common.
-    """
-    size = 2 ** n.bit_length()
-    while True:
-        columns = 1 + rng.permutation(size - 1)[:n]  # the first column is constant
-        flipped = rng.random(n) < 0.5
-        for row in rng.permutation(size):
-            odd = np.bitwise_count(row & columns) & 1
-            yield (odd == 0) ^ flipped
-
-
-def _shapley(n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
-    sizes = np.arange(1, n)
-    weights = (n - 1) / (sizes * (n - sizes))  # the kernel summed over all masks of a size
-    while True:
-        for size in rng.choice(sizes, size=count, p=weights / weights.sum()):
-            mask = rng.permutation(n) < size
-            yield mask
-            yield ~mask
+def _distinct(draws: Iterable[Masks], n: int, requested: int, name: str, never: int = 1) -> Sample:
+    """As many of the 2^n masks as requested, where ``never`` of them are not drawn."""
+    masks = _new(draws, n, min(requested, 2**n - never))
+    note = f"{name} asked for {requested} masks and found {len(masks)} distinct ones of {n} features."
+    return Sample(masks, requested, note if len(masks) < requested else "")
 
 
 def _part(masks: Masks, budget: int | None, rng: np.random.Generator, name: str) -> Sample:
-    if budget is None or budget == len(masks):
-        return Sample(masks, len(masks))
-    if budget > len(masks):
-        return Sample(masks, budget, f"{name} has only {len(masks)} masks; the budget was {budget}.")
-    note = f"{name} has {len(masks)} masks; the budget allowed {budget}."
-    return Sample(_some(masks, budget, rng), budget, note)
-
-
-def _some(masks: Masks, count: int, rng: np.random.Generator) -> Masks:
-    """A random part of the masks, in their order."""
-    return masks[np.sort(rng.permutation(len(masks))[:count])]
+    """All masks; with a smaller budget, a random part of them in their order."""
+    total = len(masks)
+    if budget is None or budget == total:
+        return Sample(masks, total)
+    if budget > total:
+        note = f"{name} has only {total} distinct masks; {budget} were requested."
+        return Sample(masks, budget, note)
+    some = np.sort(rng.permutation(total)[:budget])
+    return Sample(masks[some], budget, f"{name} has {total} masks; the budget allowed {budget}.")
