@@ -60,7 +60,10 @@ class Regressor(ABC):
         """Fit (N,) targets, or each column of (N, T) by itself."""
 
     def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> LinearFit:
-        """Fit few exact scores with many cached ones as control variates, where that is offered."""
+        """Fit few exact scores with many cached ones as control variates, where that is offered.
+
+        ``exact`` (N,) says which scores are exact; that of the full prompt is.
+        """
         raise NotImplementedError
 
 
@@ -93,10 +96,12 @@ class Ridge(Regressor):
         _check_alpha(self.name, self.alpha)
 
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
-        """Solve in closed form."""
-        from sklearn.linear_model import Ridge as Solver
-
-        return _fitted(Solver(alpha=self.alpha), masks, targets, weights)
+        """Solve as least squares, with one more row for each feature that draws it to zero."""
+        x, y = centred(masks, targets, weights)
+        pull = np.sqrt(self.alpha / weights.mean()) * np.eye(x.shape[1])
+        zeros = np.zeros((x.shape[1], *y.shape[1:]))
+        coef = _least_squares(np.concatenate([x, pull]), np.concatenate([y, zeros]))
+        return _with_intercept(coef, masks, targets, weights)
 
 
 @dataclass(frozen=True)
@@ -116,52 +121,34 @@ class BayesRidge(Regressor):
     estimates_prior: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rounds, int) or self.rounds < 1:
-            raise InputError(
-                f"rounds of bayes-ridge must be a whole number of at least 1, not {self.rounds!r}."
-            )
+        _check_whole("rounds of bayes-ridge", self.rounds, 1)
 
     def fit(self, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
         """Fit every target by itself."""
-        if targets.ndim == 1:
-            coef = self._coefficients(masks, targets, weights)
-        else:
-            columns = [self._coefficients(masks, column, weights) for column in targets.T]
-            coef = np.stack(columns, 1)
-        return _with_intercept(coef, masks, targets, weights)
+        nothing = np.zeros((masks.shape[1], *targets.shape[1:]))
+        return self._fit(masks, targets, weights, nothing)
 
     def fit_mixed(self, masks: Masks, targets: Floats, weights: Floats, exact: Masks) -> LinearFit:
         """Fit few exact scores with many cached ones as control variates.
 
         The cached scores are fitted first. The difference of the exact scores from that fit is fitted
         next, shrunk to zero where exact scores are few; with many of them the cached ones do not count.
-
-        Args:
-            masks: (N, n) of all scores.
-            targets: (N,) or (N, T).
-            weights: (N,).
-            exact: (N,) which scores are exact; that of the full prompt is.
         """
         # Masks that were scored exactly only, such as the full prompt, belong to the first fit too.
         also_cached = {mask.tobytes() for mask in masks[~exact]}
         cached = ~exact | np.array([mask.tobytes() not in also_cached for mask in masks])
         prior = self.fit(masks[cached], targets[cached], weights[cached]).coef
-        columns = targets if targets.ndim == 2 else targets[:, None]
-        found = [
-            self._coefficients(masks[exact], column[exact], weights[exact], along)
-            for column, along in zip(columns.T, prior.reshape(len(prior), -1).T, strict=True)
-        ]
-        coef = np.stack(found, 1).reshape(prior.shape)
-        return _with_intercept(coef, masks[exact], targets[exact], weights[exact])
+        return self._fit(masks[exact], targets[exact], weights[exact], prior)
 
-    def _coefficients(
-        self, masks: Masks, targets: Floats, weights: Floats, prior: Floats | None = None
-    ) -> Floats:
+    def _fit(self, masks: Masks, targets: Floats, weights: Floats, prior: Floats) -> LinearFit:
+        columns = zip(targets.reshape(len(masks), -1).T, prior.reshape(len(prior), -1).T, strict=True)
+        coef = [self._coefficients(masks, column, weights, along) for column, along in columns]
+        return _with_intercept(np.stack(coef, 1).reshape(prior.shape), masks, targets, weights)
+
+    def _coefficients(self, masks: Masks, targets: Floats, weights: Floats, prior: Floats) -> Floats:
         x, y = centred(masks, targets, weights)
-        coef = np.zeros(x.shape[1])
-        if prior is not None:
-            coef = prior * _stretch(x @ prior, y)
-            y = y - x @ coef
+        coef = prior * _stretch(x @ prior, y)
+        y = y - x @ coef
         towards, scale = coef, np.ones(x.shape[1])
         for _ in range(self.rounds):
             if not y.any():
@@ -192,8 +179,9 @@ class Lasso(Regressor):
 
         scale = _scale(targets, weights)
         solver = Solver(alpha=self.alpha, max_iter=20_000)
-        fit = _fitted(solver, masks, targets / scale, weights)
-        return LinearFit(fit.coef * scale, fit.intercept * scale)
+        solver.fit(masks.astype(float), targets / scale, sample_weight=weights)
+        coef = np.asarray(solver.coef_).T.reshape(masks.shape[1:] + targets.shape[1:])
+        return LinearFit(coef * scale, np.asarray(solver.intercept_ * scale))
 
 
 @dataclass(frozen=True)
@@ -208,10 +196,7 @@ class LassoCV(Regressor):
     name: ClassVar[str] = "lasso-cv"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folds, int) or self.folds < 2:
-            raise InputError(
-                f"folds of lasso-cv must be a whole number of at least 2, not {self.folds!r}."
-            )
+        _check_whole("folds of lasso-cv", self.folds, 2)
 
     @property
     def least_scores(self) -> int:
@@ -306,14 +291,13 @@ def _most_likely(x: Floats, y: Floats) -> tuple[Floats, float]:
     along = onto if wide else np.where(some, onto / np.sqrt(np.where(some, squares, 1.0)), 0.0)
     rest = max(float(y @ y - along @ along), 0.0)
     freedom = max(1, len(y) - 1)
-    spread = float(squares.mean()) or 1.0
 
     def unlikely(penalty: float) -> float:
         grown = 1 + squares / penalty
         left = float((along**2 / grown).sum()) + rest
         return freedom * math.log(max(left, 1e-300)) + float(np.log(grown).sum())
 
-    penalties = spread * np.geomspace(1e-3, 1e3, 61)
+    penalties = (float(squares.mean()) or 1.0) * np.geomspace(1e-3, 1e3, 61)
     best = float(min(penalties, key=unlikely))
     coef = turned @ (onto / (squares + best))
     return np.asarray(x.T @ coef if wide else coef), best
@@ -327,13 +311,6 @@ def _stretch(predicted: Floats, y: Floats) -> float:
     return 1.0 + (float(predicted @ y) / size - 1.0) * len(y) / (len(y) + _FEW)
 
 
-def _fitted(solver: Any, masks: Masks, targets: Floats, weights: Floats) -> LinearFit:
-    solver.fit(masks.astype(float), targets, sample_weight=weights)
-    coef = np.asarray(solver.coef_, dtype=np.float64)
-    intercept = np.asarray(solver.intercept_, dtype=np.float64)
-    return LinearFit(coef.T.reshape(masks.shape[1:] + targets.shape[1:]), intercept)
-
-
 def _scale(targets: Floats, weights: Floats) -> Floats:
     """Weighted standard deviation; a score of weight zero changes nothing."""
     mean = np.average(targets, axis=0, weights=weights)
@@ -344,3 +321,8 @@ def _scale(targets: Floats, weights: Floats) -> Floats:
 def _check_alpha(name: str, alpha: float) -> None:
     if not 0 < alpha < math.inf:
         raise InputError(f"alpha of {name} must be above 0, not {alpha}. Use 'wls' for no penalty.")
+
+
+def _check_whole(what: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}.")

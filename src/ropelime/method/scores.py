@@ -93,8 +93,6 @@ class Scores:
     def select(self, rows: Sequence[int] | Ints | Masks) -> Scores:
         """The scores of some of the masks."""
         question = self.question
-        if question is not None:
-            question = QuestionScores(question.logprob[rows], question.kl[rows])
         return replace(
             self,
             masks=self.masks[rows],
@@ -103,7 +101,7 @@ class Scores:
             distances={space: distance[rows] for space, distance in self.distances.items()},
             tokens=self.tokens[rows],
             exact=self.exact[rows],
-            question=question,
+            question=question and QuestionScores(question.logprob[rows], question.kl[rows]),
             alternative=None if self.alternative is None else self.alternative[rows],
         )
 
@@ -138,31 +136,25 @@ class Scores:
 
 def join(a: Scores, b: Scores) -> Scores:
     """Append scores; what ``b`` lacks is NaN."""
-    kl = None
-    if a.kl is not None:
-        kl = np.concatenate([a.kl, np.full(b.logprob.shape, np.nan) if b.kl is None else b.kl])
-    alternative = None
-    if a.alternative is not None and b.alternative is not None:
-        alternative = np.concatenate([a.alternative, b.alternative])
-    blank = np.full(len(b.masks), np.nan)
+
+    def both(first: Floats, then: Floats | None) -> Floats:
+        blank = np.full((len(b.masks), *first.shape[1:]), np.nan)
+        return np.concatenate([first, blank if then is None else then])
+
+    question, new = a.question, b.question
+    if question is not None:
+        logprob, kl = (new.logprob, new.kl) if new else (None, None)
+        question = QuestionScores(both(question.logprob, logprob), both(question.kl, kl))
     return Scores(
         masks=np.concatenate([a.masks, b.masks]),
-        logprob=np.concatenate([a.logprob, b.logprob]),
-        kl=kl,
-        distances={s: np.concatenate([d, b.distances.get(s, blank)]) for s, d in a.distances.items()},
+        logprob=both(a.logprob, b.logprob),
+        kl=None if a.kl is None else both(a.kl, b.kl),
+        distances={space: both(d, b.distances.get(space)) for space, d in a.distances.items()},
         tokens=np.concatenate([a.tokens, b.tokens]),
         tokens_run=a.tokens_run + b.tokens_run,
         seconds=a.seconds + b.seconds,
         note=" ".join(dict.fromkeys(filter(None, (a.note, b.note)))),
         exact=np.concatenate([a.exact, b.exact]),
-        question=None if a.question is None else _joined(a.question, b),
-        alternative=alternative,
-    )
-
-
-def _joined(question: QuestionScores, more: Scores) -> QuestionScores:
-    blank = np.full((len(more.masks), question.logprob.shape[1]), np.nan)
-    new = more.question or QuestionScores(blank, blank)
-    return QuestionScores(
-        np.concatenate([question.logprob, new.logprob]), np.concatenate([question.kl, new.kl])
+        question=question,
+        alternative=None if a.alternative is None else both(a.alternative, b.alternative),
     )

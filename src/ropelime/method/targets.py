@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.method.scores import Scores
+from ropelime.method.scores import QuestionScores, Scores
 from ropelime.registry import resolve
 from ropelime.typing import Floats
 
@@ -24,13 +24,14 @@ class Target(ABC):
         support: Sign that turns a coefficient into a weight: -1 where keeping a supporting feature
             lowers the value.
         needs_kl: Whether the surrogate must give KL divergences.
+        per_token: Whether :meth:`values` is a mean over the output tokens, or their sum.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]
     support: ClassVar[int] = -1
     needs_kl: ClassVar[bool] = False
-    per_token: ClassVar[bool] = False  # whether values() is a mean over the output tokens, or their sum
+    per_token: ClassVar[bool] = False
 
     @property
     def question_weight(self) -> float:
@@ -38,12 +39,13 @@ class Target(ABC):
         return 0.0
 
     @abstractmethod
-    def values(self, scores: Scores) -> Floats:
-        """(N,) one value for each mask; that of the full prompt is zero."""
-
-    @abstractmethod
     def token_values(self, scores: Scores) -> Floats:
-        """(N, T) the same for each output token by itself."""
+        """(N, T) a value of each output token for each mask; those of the full prompt are zero."""
+
+    def values(self, scores: Scores) -> Floats:
+        """(N,) the same for the whole output: by default the mean or the sum over its tokens."""
+        tokens = self.token_values(scores)
+        return np.asarray(tokens.mean(1) if self.per_token else tokens.sum(1))
 
 
 @dataclass(frozen=True)
@@ -55,23 +57,17 @@ class KL(Target):
     unit: ClassVar[str] = "nats per output token"
     per_token: ClassVar[bool] = True
 
-    def values(self, scores: Scores) -> Floats:
-        """Mean over tokens."""
-        return np.asarray(_kl(scores).mean(1))
-
     def token_values(self, scores: Scores) -> Floats:
         """The divergence at each position."""
         return _kl(scores)
 
 
 @dataclass(frozen=True)
-class SqrtKL(Target):
+class SqrtKL(KL):
     """Square root of the KL divergence: a distance, less dominated by a few large values."""
 
     name: ClassVar[str] = "sqrt-kl"
-    needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "square root of nats per output token"
-    per_token: ClassVar[bool] = True
 
     def values(self, scores: Scores) -> Floats:
         """Root of the mean over tokens."""
@@ -98,7 +94,6 @@ class Shift(Target):
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "shift (square root of nats, and nats) per output token"
     per_token: ClassVar[bool] = True
-
     floor: float = 0.2
 
     def __post_init__(self) -> None:
@@ -106,12 +101,11 @@ class Shift(Target):
 
     def values(self, scores: Scores) -> Floats:
         """Weighted mean over tokens."""
-        likely = np.exp(scores.logprob[0]) + self.floor
-        return np.asarray(self.token_values(scores) @ (likely / likely.sum()))
+        return _mean_shift(scores, self.floor)
 
     def token_values(self, scores: Scores) -> Floats:
         """The shift at each position."""
-        return _shift(scores.logprob, _kl(scores))
+        return _shift(scores)
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,6 @@ class Evidence(Target):
     needs_kl: ClassVar[bool] = True
     unit: ClassVar[str] = "mean shifts per output token"
     per_token: ClassVar[bool] = True
-
     question: float = 1.0
     floor: float = 0.2
 
@@ -144,19 +137,17 @@ class Evidence(Target):
 
     def values(self, scores: Scores) -> Floats:
         """Both shifts, each in units of its mean over the masks."""
-        shift = Shift(self.floor).values(scores)
-        answer = shift / _mean(shift)
-        question = scores.question
-        if question is None or not self.question:
-            return np.asarray(answer)
-        likely = np.exp(question.logprob[0]) + self.floor
-        moved = _shift(question.logprob, np.maximum(question.kl, 0.0)) @ (likely / likely.sum())
-        moved = np.nan_to_num(moved)  # a mask that removes a part of the question says nothing about it
+        shift = _mean_shift(scores, self.floor)
+        answer = np.asarray(shift / _mean(shift))
+        if scores.question is None or not self.question:
+            return answer
+        # A mask that removes a part of the question says nothing about it.
+        moved = np.nan_to_num(_mean_shift(scores.question, self.floor))
         return np.asarray(answer + self.question * moved / _mean(moved))
 
     def token_values(self, scores: Scores) -> Floats:
         """The shift of each output token; the question has no part in it."""
-        return Shift(self.floor).token_values(scores) / _mean(Shift(self.floor).values(scores))
+        return _shift(scores) / _mean(_mean_shift(scores, self.floor))
 
 
 @dataclass(frozen=True)
@@ -165,11 +156,6 @@ class NLL(Target):
 
     name: ClassVar[str] = "nll"
     unit: ClassVar[str] = "nats"
-    per_token: ClassVar[bool] = False
-
-    def values(self, scores: Scores) -> Floats:
-        """Sum over tokens."""
-        return np.asarray(self.token_values(scores).sum(1))
 
     def token_values(self, scores: Scores) -> Floats:
         """The drop at each token."""
@@ -183,7 +169,6 @@ class Logit(Target):
     name: ClassVar[str] = "logit"
     support: ClassVar[int] = 1
     unit: ClassVar[str] = "nats of log-odds"
-    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Log-odds of the product of the token probabilities."""
@@ -202,7 +187,6 @@ class Contrast(Target):
 
     name: ClassVar[str] = "contrast"
     unit: ClassVar[str] = "nats for this answer over the other"
-    per_token: ClassVar[bool] = False
 
     def values(self, scores: Scores) -> Floats:
         """Sum over the tokens of each."""
@@ -238,7 +222,7 @@ def _check_numbers(target: Target, *names: str) -> None:
             raise InputError(f"{name} of {target.name} must be a number from 0 on, not {value!r}.")
 
 
-def _kl(scores: Scores) -> Floats:
+def _kl(scores: Scores | QuestionScores) -> Floats:
     if scores.kl is None:
         raise ModelError(
             "This surrogate gives the probabilities of the output only, and KL divergence needs those "
@@ -247,9 +231,15 @@ def _kl(scores: Scores) -> Floats:
     return np.maximum(scores.kl, 0.0)  # rounding can leave a divergence just below zero
 
 
-def _shift(logprob: Floats, kl: Floats) -> Floats:
-    """Root of the KL divergence plus the drop in log-probability, a rise counting as zero."""
-    return np.asarray(np.sqrt(kl) + np.maximum(logprob[:1] - logprob, 0.0))
+def _shift(scores: Scores | QuestionScores) -> Floats:
+    """(N, T) root of the KL divergence plus the drop in log-probability, a rise counting as zero."""
+    return np.asarray(np.sqrt(_kl(scores)) + np.maximum(scores.logprob[:1] - scores.logprob, 0.0))
+
+
+def _mean_shift(scores: Scores | QuestionScores, floor: float) -> Floats:
+    """(N,) mean over the tokens, weighted by their probability under the full prompt."""
+    likely = np.exp(scores.logprob[0]) + floor
+    return np.asarray(_shift(scores) @ (likely / likely.sum()))
 
 
 def _mean(values: Floats) -> float:
