@@ -19,13 +19,7 @@ from ropelime.typing import Floats
 
 @dataclass(frozen=True)
 class Recipe:
-    """How scores are turned into weights.
-
-    Attributes:
-        target: What the fit explains.
-        kernel: How much each mask counts.
-        regressor: How to fit.
-    """
+    """How scores are turned into weights: what is fitted, how much each mask counts, and by what."""
 
     target: Target
     kernel: Kernel
@@ -38,7 +32,7 @@ class Recipe:
 
     def describe(self) -> dict[str, Any]:
         """The recipe as plain data, from which :meth:`of` builds it again."""
-        return {name: describe(getattr(self, name)) for name in ("target", "kernel", "regressor")}
+        return {name: describe(strategy) for name, strategy in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -65,12 +59,9 @@ class Attribution:
 
 
 def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
-    """Fit the target on the masks.
+    """Fit the target on the masks, that of the full prompt first.
 
-    Args:
-        scores: The scores to fit, that of the full prompt first.
-        recipe: How to fit them.
-        tokens: Whether to fit each output token too; without it ``token_weights`` has no columns.
+    Without ``tokens``, no output token is fitted by itself and ``token_weights`` has no columns.
     """
     target, regressor = recipe.target, recipe.regressor
     locality = recipe.kernel.weigh(scores)

@@ -53,19 +53,17 @@ class RopeRWMD(Kernel):
     name: ClassVar[str] = "rope-rwmd"
 
     def __post_init__(self) -> None:
-        for field, choices in (
+        for field, known in (
             ("embedding", ("key", "hidden")),
             ("phase", ("relative", "raw")),
             ("mass", ("uniform", "tokens")),
         ):
-            if getattr(self, field) not in choices:
+            if (given := getattr(self, field)) not in known:
                 raise InputError(
-                    f"{field} of rope-rwmd must be {' or '.join(map(repr, choices))}, "
-                    f"not {getattr(self, field)!r}."
+                    f"{field} of rope-rwmd must be {known[0]!r} or {known[1]!r}, not {given!r}."
                 )
-        if isinstance(self.layer, bool) or not (
-            isinstance(self.layer, (int, float)) and math.isfinite(self.layer)
-        ):
+        number = isinstance(self.layer, (int, float)) and not isinstance(self.layer, bool)
+        if not (number and math.isfinite(self.layer)):
             raise InputError(f"layer of rope-rwmd must be a number, not {self.layer!r}.")
         if not 0 <= self.beta < math.inf:
             raise InputError(f"beta of rope-rwmd must be finite and at least 0, not {self.beta}.")
@@ -140,15 +138,12 @@ def resolve_kernel(spec: object) -> Kernel:
 def _gaussian(distance: Floats) -> Floats:
     """``exp(-d^2 / median^2)``; an undefined distance counts as the largest defined one.
 
-    The full prompt comes first, at distance zero, and is left out of the median. Where the
-    median is zero every distance that is not zero would weigh nothing, so the mean takes its place;
-    where all distances are zero all weights are one.
+    The full prompt comes first, at distance zero, and is left out of the median. Where the median is
+    zero the mean takes its place, and where all distances are zero all weights are one.
     """
     known = np.isfinite(distance)
     distance = np.where(known, distance, distance[known].max(initial=0.0))
     others = distance[1:]
-    sigma = float(np.median(others)) if len(others) else 0.0
-    sigma = sigma if sigma > 0 else float(others.mean()) if len(others) else 0.0
-    if sigma <= 0:
+    if not others.any():
         return np.ones(len(distance))
-    return np.asarray(np.exp(-((distance / sigma) ** 2)))
+    return np.asarray(np.exp(-((distance / (np.median(others) or others.mean())) ** 2)))

@@ -1,8 +1,7 @@
 """Geometry of rotary space: planes, span means, the polar distance and the relaxed mover's distance.
 
-Every function takes NumPy arrays or torch tensors and gives back the same kind, so one text of the
-mathematics serves the tests on the CPU and the surrogate on its device. Shapes: ``D`` is the number of
-planes (all key heads side by side), ``n`` the features of the prompt, ``m`` the features kept.
+Every function takes NumPy arrays or torch tensors and gives back the same kind. ``D`` is the number of
+planes (all key heads side by side), ``n`` the features of the prompt, ``m`` those kept.
 """
 
 from __future__ import annotations
@@ -44,17 +43,10 @@ class RopeSpace:
 
 
 def planes(x: Array, pairing: Pairing) -> tuple[Array, Array]:
-    """Split vectors into the two coordinates of the planes that are rotated together.
+    """Split (..., d) vectors into the two (..., d/2) coordinates of the planes that rotate together.
 
     Llama, Qwen, Gemma and most others in transformers turn dimension ``k`` with ``k + d/2``
     (``"half"``); GPT-J, GLM and Cohere turn ``2k`` with ``2k + 1`` (``"interleaved"``).
-
-    Args:
-        x: (..., d) vectors, d even.
-        pairing: Which dimensions form a plane.
-
-    Returns:
-        Two arrays of shape (..., d/2).
     """
     if pairing == "half":
         half = x.shape[-1] // 2
@@ -70,16 +62,13 @@ def turn(a: Array, b: Array, angle: Array) -> tuple[Array, Array]:
 
 
 def span_means(a: Array, b: Array, span: Array, count: int) -> tuple[Array, Array]:
-    """Mean magnitude and circular mean phase over the tokens of each span.
+    """(count, D) mean magnitudes, and circular mean phases in (-pi, pi], over the tokens of each span.
 
     Args:
         a: (tokens, D) first coordinate of each plane.
         b: (tokens, D) second coordinate.
         span: (tokens,) the span that each token belongs to; every span has at least one.
         count: How many spans there are.
-
-    Returns:
-        ``r`` (count, D) and ``theta`` (count, D) in (-pi, pi].
     """
     xp = _namespace(a)
     size = xp.hypot(a, b)
@@ -106,19 +95,10 @@ def wrap(angle: Array) -> Array:
 
 
 def polar_distances(r_x: Array, theta_x: Array, r_y: Array, theta_y: Array, beta: float = 1.0) -> Array:
-    """The polar distance between every span of x and every span of y.
+    """(n, m) polar distances between every span of x and every span of y.
 
-    ``d^2 = sum_k (r_x - r_y)^2 + beta * sum_k wrap(theta_x - theta_y)^2``
-
-    Args:
-        r_x: (n, D) mean magnitudes of x.
-        theta_x: (n, D) mean phases of x.
-        r_y: (m, D) of y.
-        theta_y: (m, D) of y.
-        beta: Weight of the phases.
-
-    Returns:
-        (n, m) distances.
+    ``d^2 = sum_k (r_x - r_y)^2 + beta * sum_k wrap(theta_x - theta_y)^2``, with mean magnitudes r and
+    mean phases theta, (n, D) of x and (m, D) of y.
     """
     xp = _namespace(r_x)
     rows = max(1, _ELEMENTS_AT_ONCE // max(1, r_y.shape[0] * r_y.shape[1]))
@@ -131,16 +111,13 @@ def polar_distances(r_x: Array, theta_x: Array, r_y: Array, theta_y: Array, beta
 
 
 def rwmd(distances: Array, mass_x: Array, mass_y: Array, *, tight: bool = False) -> Array:
-    """Relaxed Word Mover's Distance from a prompt to what is left of it.
+    """Relaxed Word Mover's Distance from a prompt to what is left of it; NaN if that is nothing.
 
     Args:
         distances: (n, m) polar distances from every feature of x to every kept feature.
         mass_x: (n,) mass of each feature of x.
         mass_y: (m,) mass of each kept feature.
         tight: Take the larger of the two one-sided relaxations.
-
-    Returns:
-        A scalar; NaN where nothing is kept.
     """
     xp = _namespace(distances)
     if distances.shape[1] == 0:

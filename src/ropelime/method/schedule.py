@@ -30,7 +30,6 @@ _MARGIN = 0.9  # of the remaining time is planned for: the last masks take as lo
 # single one: all leave-one-out drops together are less than this part of the drop without any feature.
 _NEEDED, _UNEXPLAINED = 1.0, 0.25
 _MORE = 64
-_BOTH = "Exact scores were added to cached ones; the fit uses both."
 # A fit of cached scores stands if one feature has this normalised weight: then cached and exact agree.
 _CLEAR = 0.18
 
@@ -85,12 +84,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """Masks to score next, besides the full prompt.
-
-    Attributes:
-        masks: (N, n).
-        cached: Whether to score them from the KV cache of the full prompt.
-    """
+    """Masks to score next, besides the full prompt: from its KV cache, or exactly."""
 
     masks: Masks
     cached: bool = False
@@ -153,13 +147,7 @@ class Outcome:
 class Schedule:
     """Everything that decides which masks are scored.
 
-    Attributes:
-        sampler: Draws the masks.
-        recipe: How the scores will be fitted.
-        budget: How many masks there may be.
-        cached: Whether they are scored from the KV cache.
-        seed: Seed of the masks.
-        follow_up: Whether the first scores call for more, and of which kind; never if None.
+    ``follow_up`` says whether the first scores call for more masks, and of which kind; never if None.
     """
 
     sampler: Sampler
@@ -200,12 +188,10 @@ class Schedule:
     def more_rounds(
         self, scores: Scores, counts: Mapping[str, int], more: int
     ) -> Generator[Round, Scores, Outcome]:
-        """The masks that a longer run would have scored besides those that were.
+        """The masks that a longer run would have scored: ``more`` besides those that were.
 
-        Args:
-            scores: The scores so far.
-            counts: How many masks were drawn for them, by how they were scored.
-            more: How many to add: exact ones where the fit can join them to cached ones.
+        They are scored exactly where the fit can join exact scores to cached ones. ``counts`` says how
+        many masks were drawn so far, by how they were scored.
         """
         n = scores.masks.shape[1]
         exact = "exact" in counts or self.recipe.regressor.uses_control_variates
@@ -222,8 +208,8 @@ class Schedule:
             raise InputError(f"There are no more masks to score. {drawn.note}".rstrip())
         yield Round(fresh, not exact)
         counts = {**counts, kind: counts.get(kind, 0) + len(fresh)}
-        notes = (drawn.note, _BOTH if len(counts) > 1 else "")
-        return Outcome(sum(counts.values()), counts, notes)
+        both = "Exact scores were added to cached ones; the fit uses both." if len(counts) > 1 else ""
+        return Outcome(sum(counts.values()), counts, (drawn.note, both))
 
     def _shuffled(self, count: int) -> Ints:
         """An order in which any beginning is a fair sample of all masks."""
