@@ -37,24 +37,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The weight of every feature.
+    """The weight of every feature."""
 
-    Attributes:
-        normalized_weights: (n,) magnitudes of the weights, at least 0, sum 1.
-        weights: (n,) signed, in the unit of the target; positive supports the output.
-        token_weights: (n, T) the same for each output token by itself.
-        r2: Weighted R² of the fit.
-        effective_samples: Effective number of scored masks under the kernel's weights.
-        half_width: (n,) half the width of the 90 % interval of each weight.
-        cv_correlation: Rank correlation of the scores with leave-one-out predictions of the fit.
-    """
-
-    normalized_weights: Floats
-    weights: Floats
-    token_weights: Floats
-    r2: float
-    effective_samples: float
-    half_width: Floats
+    normalized_weights: Floats  # (n,) magnitudes of the weights, at least 0, sum 1
+    weights: Floats  # (n,) signed, in the unit of the target; positive supports the output
+    token_weights: Floats  # (n, T) the same for each output token by itself
+    r2: float  # weighted, of the fit
+    effective_samples: float  # effective number of scored masks under the kernel's weights
+    half_width: Floats  # as in Uncertainty
     cv_correlation: float
 
 

@@ -38,12 +38,7 @@ class Interaction:
 
 
 def candidates(weights: Floats, most: int) -> Masks:
-    """Masks that show interactions: the features that weigh most removed one by one, and in all pairs.
-
-    Args:
-        weights: (n,) of a fit.
-        most: The most masks that may be scored.
-    """
+    """At most ``most`` masks: the features that weigh most removed one by one, then in all pairs."""
     n = len(weights)
     top = min(_TOP, n)
     while top > 2 and top + top * (top - 1) // 2 > most:
@@ -59,8 +54,7 @@ def candidates(weights: Floats, most: int) -> Masks:
 def interactions(scores: Scores) -> tuple[Interaction, ...]:
     """The interactions above the noise, the largest first.
 
-    Args:
-        scores: Of the full prompt, then of the masks that :func:`candidates` gives.
+    They are those of the :func:`candidates` that were scored after the full prompt.
     """
     drop = scores.output_logprob[0] - scores.output_logprob
     removed = ~scores.masks

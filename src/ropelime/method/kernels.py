@@ -6,6 +6,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,13 +19,9 @@ from ropelime.typing import Floats
 
 
 class Kernel(ABC):
-    """Gives every scored mask its weight in the fit.
+    """Gives every scored mask its weight in the fit."""
 
-    Attributes:
-        name: What it is called in options and explanations.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # what it is called in options and explanations
 
     @property
     def space(self) -> RopeSpace | None:
@@ -97,11 +94,7 @@ class Hamming(Kernel):
 
 @dataclass(frozen=True)
 class Cosine(Kernel):
-    """LIME's text kernel: ``exp(-d^2 / width^2)``, d the cosine distance to the full mask.
-
-    Attributes:
-        width: Width of the kernel.
-    """
+    """LIME's text kernel: ``exp(-d^2 / width^2)``, d the cosine distance to the full mask."""
 
     width: float = 0.25
     name: ClassVar[str] = "cosine"
@@ -128,11 +121,7 @@ class Uniform(Kernel):
 
 
 KERNELS: dict[str, type[Kernel]] = {cls.name: cls for cls in (RopeRWMD, Hamming, Cosine, Uniform)}
-
-
-def resolve_kernel(spec: object) -> Kernel:
-    """A kernel by name or as an object."""
-    return resolve("kernel", spec, KERNELS, base=Kernel)
+resolve_kernel = partial(resolve, "kernel", registry=KERNELS, base=Kernel)
 
 
 def _gaussian(distance: Floats) -> Floats:

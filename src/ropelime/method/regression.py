@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,15 +20,10 @@ _DEPENDENT = 1e-7  # a column that is so much smaller without the others' part h
 
 @dataclass(frozen=True)
 class LinearFit:
-    """A linear model of the target: ``intercept + masks @ coef``.
+    """A linear model of one target or of several: ``intercept + masks @ coef``."""
 
-    Attributes:
-        coef: (n,) for one target, (n, T) for several.
-        intercept: () or (T,).
-    """
-
-    coef: Floats
-    intercept: Floats
+    coef: Floats  # (n,) or (n, T)
+    intercept: Floats  # () or (T,)
 
     def predict(self, masks: Masks) -> Floats:
         """The target that the model expects under each mask."""
@@ -82,13 +78,9 @@ class WLS(Regressor):
 
 @dataclass(frozen=True)
 class Ridge(Regressor):
-    """Weighted least squares with a penalty ``alpha * |coef|^2``.
+    """Weighted least squares with a penalty ``alpha * |coef|^2``."""
 
-    Attributes:
-        alpha: Strength of the penalty, against weights of at most one.
-    """
-
-    alpha: float = 1.0
+    alpha: float = 1.0  # against weights of at most one
     name: ClassVar[str] = "ridge"
     solves_together: ClassVar[bool] = True
 
@@ -110,12 +102,9 @@ class BayesRidge(Regressor):
 
     The penalty maximises the marginal likelihood of a normal model. Then the prior variance of every
     feature is set by its estimated weight, and the fit is repeated.
-
-    Attributes:
-        rounds: How often the fit is repeated; one gives every feature the same prior.
     """
 
-    rounds: int = 3
+    rounds: int = 3  # how often it is fitted; one gives every feature the same prior
     name: ClassVar[str] = "bayes-ridge"
     uses_control_variates: ClassVar[bool] = True
     estimates_prior: ClassVar[bool] = True
@@ -161,13 +150,9 @@ class BayesRidge(Regressor):
 
 @dataclass(frozen=True)
 class Lasso(Regressor):
-    """Weighted least squares with a penalty on ``|coef|``, which leaves most of them at zero.
+    """Weighted least squares with a penalty ``alpha * |coef|``, which leaves most of them at zero."""
 
-    Attributes:
-        alpha: Strength of the penalty; the target is scaled to unit variance first.
-    """
-
-    alpha: float = 0.01
+    alpha: float = 0.01  # of a target that is scaled to unit variance
     name: ClassVar[str] = "lasso"
 
     def __post_init__(self) -> None:
@@ -186,11 +171,7 @@ class Lasso(Regressor):
 
 @dataclass(frozen=True)
 class LassoCV(Regressor):
-    """Lasso with the penalty chosen by cross-validation on the target.
-
-    Attributes:
-        folds: Number of folds.
-    """
+    """Lasso with the penalty chosen by cross-validation on the target."""
 
     folds: int = 5
     name: ClassVar[str] = "lasso-cv"
@@ -223,11 +204,7 @@ class LassoCV(Regressor):
 REGRESSORS: dict[str, type[Regressor]] = {
     cls.name: cls for cls in (WLS, Ridge, BayesRidge, Lasso, LassoCV)
 }
-
-
-def resolve_regressor(spec: object) -> Regressor:
-    """A regressor by name or as an object."""
-    return resolve("regressor", spec, REGRESSORS, base=Regressor)
+resolve_regressor = partial(resolve, "regressor", registry=REGRESSORS, base=Regressor)
 
 
 def check_enough(regressor: Regressor, count: int) -> None:
@@ -241,10 +218,7 @@ def check_enough(regressor: Regressor, count: int) -> None:
 
 
 def weighted_r2(fit: LinearFit, masks: Masks, targets: Floats, weights: Floats) -> float:
-    """Share of the weighted variance of the targets that the fit accounts for.
-
-    NaN where the targets do not vary at all, because then there is nothing to account for.
-    """
+    """Share of the weighted variance that the fit accounts for; NaN where the targets do not vary."""
     mean = np.average(targets, weights=weights)
     total = float(np.sum(weights * (targets - mean) ** 2))
     if total <= 1e-24:

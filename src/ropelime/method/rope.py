@@ -64,11 +64,8 @@ def turn(a: Array, b: Array, angle: Array) -> tuple[Array, Array]:
 def span_means(a: Array, b: Array, span: Array, count: int) -> tuple[Array, Array]:
     """(count, D) mean magnitudes, and circular mean phases in (-pi, pi], over the tokens of each span.
 
-    Args:
-        a: (tokens, D) first coordinate of each plane.
-        b: (tokens, D) second coordinate.
-        span: (tokens,) the span that each token belongs to; every span has at least one.
-        count: How many spans there are.
+    ``a`` and ``b`` are (tokens, D) coordinates in each plane, ``span`` (tokens,) the span that each
+    token belongs to. Every span has at least one.
     """
     xp = _namespace(a)
     size = xp.hypot(a, b)
@@ -113,11 +110,8 @@ def polar_distances(r_x: Array, theta_x: Array, r_y: Array, theta_y: Array, beta
 def rwmd(distances: Array, mass_x: Array, mass_y: Array, *, tight: bool = False) -> Array:
     """Relaxed Word Mover's Distance from a prompt to what is left of it; NaN if that is nothing.
 
-    Args:
-        distances: (n, m) polar distances from every feature of x to every kept feature.
-        mass_x: (n,) mass of each feature of x.
-        mass_y: (m,) mass of each kept feature.
-        tight: Take the larger of the two one-sided relaxations.
+    ``distances`` (n, m) go from every feature to every kept one, with masses (n,) and (m,). ``tight``
+    takes the larger of the two one-sided relaxations.
     """
     xp = _namespace(distances)
     if distances.shape[1] == 0:

@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -24,27 +25,17 @@ MOST_EXHAUSTIVE = 16
 
 @dataclass(frozen=True)
 class Sample:
-    """The masks of one explanation.
+    """The masks of one explanation."""
 
-    Attributes:
-        masks: (N, n) distinct, True = kept.
-        requested: How many masks the sampler was to draw.
-        note: How the masks differ from the request, and why; often empty.
-    """
-
-    masks: Masks
-    requested: int
-    note: str = ""
+    masks: Masks  # (N, n) distinct, True = kept
+    requested: int  # how many masks the sampler was to draw
+    note: str = ""  # how the masks differ from the request, and why
 
 
 class Sampler(ABC):
-    """Draws masks over ``n`` features.
+    """Draws masks over ``n`` features."""
 
-    Attributes:
-        name: What it is called in options and explanations.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # what it is called in options and explanations
 
     @abstractmethod
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
@@ -192,13 +183,9 @@ class OneAtATime(Sampler):
 
 @dataclass(frozen=True)
 class _Random(Sampler):
-    """Draws at random until there are enough distinct masks.
+    """Draws at random until there are enough distinct masks."""
 
-    Attributes:
-        count: Masks drawn where no budget is given.
-    """
-
-    count: int = 64
+    count: int = 64  # masks drawn where no budget is given
     _never: ClassVar[int] = 1  # how many masks are not drawn: the full prompt
 
     def __post_init__(self) -> None:
@@ -216,11 +203,7 @@ class _Random(Sampler):
 
 @dataclass(frozen=True)
 class Bernoulli(_Random):
-    """Each feature kept with probability ``p``, independently: LIME and ContextCite.
-
-    Attributes:
-        p: Probability that a feature is kept.
-    """
+    """Each feature kept with probability ``p``, independently: LIME and ContextCite."""
 
     p: float = 0.5
     name: ClassVar[str] = "bernoulli"
@@ -290,8 +273,7 @@ class Exhaustive(Sampler):
                 f"Exhaustive sampling of {n} features would need {2**n - 1:,} passes; it is offered "
                 f"up to {MOST_EXHAUSTIVE}. Use 'shapley' or 'bernoulli', or coarser features."
             )
-        everything = np.arange(2**n - 1)
-        masks = (everything[:, None] >> np.arange(n)[::-1]) & 1 > 0
+        masks = (np.arange(2**n - 1)[:, None] >> np.arange(n)[::-1]) & 1 > 0
         return _part(masks, budget, rng, self.name)
 
 
@@ -330,11 +312,7 @@ SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (
     SparseK, BestSparseK, LeaveOneOut, LeaveOneOutFirst, OneAtATime,
     Bernoulli, Hadamard, Exhaustive, ShapleyKernel, Mixed,
 )}  # fmt: skip
-
-
-def resolve_sampler(spec: object) -> Sampler:
-    """A sampler by name or as an object."""
-    return resolve("sampler", spec, SAMPLERS, base=Sampler)
+resolve_sampler = partial(resolve, "sampler", registry=SAMPLERS, base=Sampler)
 
 
 def _check_count(name: str, count: int) -> None:

@@ -36,17 +36,11 @@ _CLEAR = 0.18
 
 @dataclass(frozen=True)
 class Budget:
-    """How much scoring an explanation may cost; without any limit, scoring stops by itself.
+    """How much scoring an explanation may cost; without any limit, scoring stops by itself."""
 
-    Attributes:
-        masks: Masks besides the full prompt and the prompt with no feature.
-        tokens: Tokens that the surrogate may run.
-        seconds: Time for scoring. How many masks that allows depends on the machine.
-    """
-
-    masks: int | None = None
-    tokens: int | None = None
-    seconds: float | None = None
+    masks: int | None = None  # besides the full prompt and the prompt with no feature
+    tokens: int | None = None  # that the surrogate may run
+    seconds: float | None = None  # of scoring; how many masks that allows depends on the machine
 
     def __post_init__(self) -> None:
         for unit, value in vars(self).items():
@@ -72,11 +66,6 @@ class Budget:
         forms = "'auto', a number of masks, '20000 tokens' or '5 seconds'"
         raise InputError(f"budget must be {forms}, not {spec!r}.")
 
-    @property
-    def auto(self) -> bool:
-        """Whether scoring stops by itself."""
-        return self == Budget()
-
     def __str__(self) -> str:
         limits = (f"{value} {unit}" for unit, value in vars(self).items() if value is not None)
         return next(limits, "auto")
@@ -92,16 +81,10 @@ class Round:
 
 @dataclass(frozen=True)
 class FollowUp:
-    """A second round, where the first did not settle the ranking.
+    """A second round where the first did not settle the ranking: cached or exact scores."""
 
-    Attributes:
-        why: A sentence for the reader of the result.
-        masks: How many masks.
-        cached: Whether they are scored like the first ones, from the cache, or exactly from the start.
-    """
-
-    why: str
-    masks: int
+    why: str  # a sentence for the reader of the result
+    masks: int  # how many
     cached: bool
 
 
@@ -130,17 +113,11 @@ def if_unclear(scores: Scores, recipe: Recipe) -> FollowUp | None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a schedule came to.
+    """What a schedule came to."""
 
-    Attributes:
-        requested: How many masks were to be scored.
-        counts: How many were drawn, by how they were scored.
-        notes: How the masks differ from the request, and why.
-    """
-
-    requested: int
-    counts: dict[str, int]
-    notes: tuple[str, ...]
+    requested: int  # how many masks were to be scored
+    counts: dict[str, int]  # how many were drawn, by how they were scored
+    notes: tuple[str, ...]  # how the masks differ from the request, and why
 
 
 @dataclass(frozen=True)
@@ -171,7 +148,8 @@ class Schedule:
         check_enough(self.recipe.regressor, len(drawn.masks) + 1)  # before any forward pass
         scores = yield Round(np.concatenate([np.zeros((1, n), bool), drawn.masks]), self.cached)
         counts = {_kind(self.cached): len(drawn.masks)}
-        more = self.follow_up(scores, self.recipe) if self.follow_up and self.budget.auto else None
+        auto = self.budget == Budget()
+        more = self.follow_up(scores, self.recipe) if self.follow_up and auto else None
         if more is None:
             return Outcome(drawn.requested, counts, (drawn.note,))
         begun = len(drawn.masks) if more.cached == self.cached else 0

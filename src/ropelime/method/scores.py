@@ -13,15 +13,10 @@ from ropelime.typing import Floats, Ints, Masks
 
 @dataclass(frozen=True)
 class QuestionScores:
-    """The same scores for the text between the last feature and the output: the question.
+    """The same scores for the text between the last feature and the output: the question."""
 
-    Attributes:
-        logprob: (N, Q) log-probability of each of its tokens; NaN where a mask removed some of them.
-        kl: (N, Q) KL divergence from the prediction under the full prompt.
-    """
-
-    logprob: Floats
-    kl: Floats
+    logprob: Floats  # (N, Q) of each of its tokens; NaN where a mask removed some of them
+    kl: Floats  # (N, Q)
 
 
 @dataclass(frozen=True)
@@ -106,12 +101,8 @@ class Scores:
         )
 
     def columns(self, start: int, end: int) -> Scores:
-        """The scores of the output tokens ``start`` to ``end``.
-
-        The tokens of an alternative answer correspond to none of these, so they get a proportional
-        part.
-        """
-        part = (end - start) / self.logprob.shape[1]
+        """The scores of the output tokens ``start`` to ``end``."""
+        part = (end - start) / self.logprob.shape[1]  # an alternative answer has other tokens
         return replace(
             self,
             alternative=None if self.alternative is None else self.alternative * part,

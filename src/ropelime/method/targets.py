@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -208,11 +209,7 @@ class Contrast(Target):
 TARGETS: dict[str, type[Target]] = {
     cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, NLL, Logit, Contrast)
 }
-
-
-def resolve_target(spec: object) -> Target:
-    """A target by name or as an object."""
-    return resolve("target", spec, TARGETS, base=Target)
+resolve_target = partial(resolve, "target", registry=TARGETS, base=Target)
 
 
 def _check_numbers(target: Target, *names: str) -> None:

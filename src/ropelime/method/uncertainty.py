@@ -12,13 +12,13 @@ from ropelime.typing import Floats, Masks
 
 LEVEL = 0.90
 _Z = 1.645  # of a normal distribution, for that level
-_SAME = 1e-24  # targets with less than this in squares do not vary: only rounding is residuals of them
+_SAME = 1e-24  # targets with less than this in squares do not vary: only rounding is left
 # With as many scores as unknowns there are no residuals. Leave-one-out weights were compared with fits
 # on many more masks: a weight is off by about half of itself, and by twice the median.
 _OWN_PART, _MEDIANS = 0.5, 2.0
 # A weight from cached scores differs from that of exact ones by about so many times the root mean
-# square of all weights. With cached scores as a control variate, so many standard deviations cover 90
-# %.
+# square of all weights. With cached scores as a control variate, so many standard deviations cover
+# the level.
 _PRIOR, _CONTROLLED = 0.5, 2.0
 _TOO_FEW = 4  # exact scores, that of the full prompt among them
 _OWN = 1e-9  # one minus the leverage of a score that determines its own prediction
@@ -27,15 +27,11 @@ _RIDGE = 1e-3  # of the mean variance of a column, so that features that always 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How certain a fit is.
+    """How certain a fit is."""
 
-    Attributes:
-        half_width: (n,) half the width of the 90 % interval of each weight, in its unit.
-        cv_correlation: Rank correlation of the scores with leave-one-out predictions of the fit; NaN
-            where too few scores are residuals over, or where they do not vary.
-    """
-
-    half_width: Floats
+    half_width: Floats  # (n,) half the width of the 90 % interval of each weight, in its unit
+    # Rank correlation of the scores with leave-one-out predictions of the fit; NaN where too few scores
+    # are left over, or where they do not vary.
     cv_correlation: float
 
 
@@ -49,17 +45,11 @@ def estimate_uncertainty(
     control_variate: bool = False,
     shrinks: bool = False,
 ) -> Uncertainty:
-    """Estimate how certain a fit is.
+    """Estimate how certain a fit of (N,) targets on (N, n) masks is, from its (n,) coefficients.
 
-    Args:
-        masks: (N, n) what was fitted.
-        targets: (N,) the values.
-        weights: (N,) the kernel's weights.
-        coef: (n,) the fitted coefficients.
-        exact: (N,) which scores are exact; all of them if not given.
-        control_variate: Whether the others served as a control variate for the exact ones.
-        shrinks: Whether the fit shrinks coefficients to zero, so that there are residuals however few
-            scores there are.
+    ``exact`` (N,) says which scores are exact, all of them by default, and ``control_variate`` whether
+    the others served as a control variate for them. A fit that ``shrinks`` coefficients to zero leaves
+    residuals however few scores there are.
     """
     size, n = np.abs(coef), len(coef)
     typical = float(np.sqrt((coef**2).mean()))
