@@ -19,7 +19,7 @@ from ropelime.typing import Floats
 
 @dataclass(frozen=True)
 class Recipe:
-    """How scores are turned into weights: what is fitted, how much each mask counts, and by what."""
+    """How scores become weights: what the fit explains, how much each mask counts, and how to fit."""
 
     target: Target
     kernel: Kernel
@@ -49,7 +49,7 @@ class Attribution:
 
 
 def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
-    """Fit the target on the masks, that of the full prompt first.
+    """Fit the target on the masks; the first is the full prompt.
 
     Without ``tokens``, no output token is fitted by itself and ``token_weights`` has no columns.
     """

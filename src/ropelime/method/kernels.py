@@ -135,4 +135,5 @@ def _gaussian(distance: Floats) -> Floats:
     others = distance[1:]
     if not others.any():
         return np.ones(len(distance))
-    return np.asarray(np.exp(-((distance / (np.median(others) or others.mean())) ** 2)))
+    sigma = np.median(others) or others.mean()
+    return np.asarray(np.exp(-((distance / sigma) ** 2)))

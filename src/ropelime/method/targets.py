@@ -189,21 +189,12 @@ class Contrast(Target):
     name: ClassVar[str] = "contrast"
     unit: ClassVar[str] = "nats for this answer over the other"
 
-    def values(self, scores: Scores) -> Floats:
-        """Sum over the tokens of each."""
-        return np.asarray(NLL().values(scores) - self._other(scores))
-
     def token_values(self, scores: Scores) -> Floats:
         """The drop at each token; the alternative's drop is spread evenly over them."""
-        drop = NLL().token_values(scores)
-        return np.asarray(drop - self._other(scores)[:, None] / drop.shape[1])
-
-    @staticmethod
-    def _other(scores: Scores) -> Floats:
         if scores.alternative is None:
             raise InputError("target='contrast' needs an alternative answer: pass instead_of='...'.")
-        output_logprob = scores.alternative.sum(1)
-        return np.asarray(output_logprob[0] - output_logprob)
+        drop, other = NLL().token_values(scores), scores.alternative.sum(1)
+        return np.asarray(drop - (other[0] - other)[:, None] / drop.shape[1])
 
 
 TARGETS: dict[str, type[Target]] = {
