@@ -23,22 +23,14 @@ class TokenSequence:
     """One masked prompt with the output behind it, as tokens of one forward pass.
 
     The last token of the output is left out: nothing is predicted from it.
-
-    Attributes:
-        index: The number of its mask.
-        ids: (q,) tokens.
-        positions: (q,) their positions.
-        owner: (q,) the feature of each token, -1 for pinned and output tokens.
-        n_outputs: How many of the last tokens predict a token that is scored.
-        prefix_mask: (p,) which tokens of the cached prefix, from its beginning, it attends to; None
-            for a sequence that holds the whole masked prompt itself.
     """
 
-    index: int
-    ids: Ints
-    positions: Ints
-    owner: Ints
-    n_outputs: int
+    index: int  # of its mask
+    ids: Ints  # (q,)
+    positions: Ints  # (q,)
+    owner: Ints  # (q,) the feature of each token, -1 for pinned and output tokens
+    n_outputs: int  # how many of the last tokens predict a token that is scored
+    # (p,) which tokens of the cached prefix it attends to; None if it holds the whole masked prompt.
     prefix_mask: Masks | None = None
 
     @property
@@ -59,27 +51,16 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class TokenizedPrompt:
-    """The tokens of one prompt and one output; builds the token sequence of any mask.
+    """The tokens of one prompt and one output; builds the token sequence of any mask."""
 
-    Attributes:
-        ids: (L,) tokens of the prompt, inside the chat template.
-        owner: (L,) the feature of each token, -1 for pinned ones. Every feature owns a token.
-        output_ids: (T,) tokens of the output.
-        ablation: What happens where a feature is removed.
-        placeholder: (p,) tokens that stand for a removed feature.
-        beginning: (1,) the token that stands for a prompt of which nothing is left.
-        output_spans: Where each output token lies in the output.
-        has_question: Whether pinned text stands between the last feature and the output.
-    """
-
-    ids: Ints
-    owner: Ints
-    output_ids: Ints
+    ids: Ints  # (L,) of the prompt, inside the chat template
+    owner: Ints  # (L,) the feature of each token, -1 for pinned ones; every feature owns a token
+    output_ids: Ints  # (T,)
     ablation: Ablation
-    placeholder: Ints
-    beginning: Ints
-    output_spans: tuple[Span, ...] = ()
-    has_question: bool = False
+    placeholder: Ints  # (p,) tokens that stand for a removed feature
+    beginning: Ints  # (1,) the token that stands for a prompt of which nothing is left
+    output_spans: tuple[Span, ...] = ()  # where each output token lies in the output
+    has_question: bool = False  # whether pinned text stands between the last feature and the output
 
     @property
     def n_features(self) -> int:
@@ -113,14 +94,9 @@ class TokenizedPrompt:
     def cached_sequence(self, index: int, mask: Masks) -> TokenSequence:
         """The tail and the output alone, attending to the cached prompt less the removed features."""
         start, length = self.tail, len(self.ids)
-        return self._with_output(
-            index,
-            self.ids[start:],
-            np.arange(start, length),
-            np.full(length - start, -1),
-            length,
-            self._kept(mask)[:start],
-        )
+        positions, owner = np.arange(start, length), np.full(length - start, -1)
+        kept = self._kept(mask)[:start]
+        return self._with_output(index, self.ids[start:], positions, owner, length, kept)
 
     def prefix(self) -> TokenSequence:
         """The unmasked prompt alone: it predicts nothing, and fills the cache for the others."""
@@ -167,52 +143,35 @@ class TokenizedPrompt:
 
     def _replaced(self, kept: Masks) -> tuple[Ints, Ints, Ints]:
         """Every removed feature as one placeholder, where its first token was."""
-        ids: list[Ints] = []
-        owner: list[Ints] = []
-        edges = np.flatnonzero(np.diff(self.owner)) + 1
+        places: list[tuple[Ints, Ints]] = []
         replaced: set[int] = set()
+        pinned = np.full(len(self.placeholder), -1)
+        edges = np.flatnonzero(np.diff(self.owner)) + 1
         for a, b in pairwise([0, *edges.tolist(), len(self.ids)]):
             if kept[a]:
-                ids.append(self.ids[a:b])
-                owner.append(self.owner[a:b])
+                places.append((self.ids[a:b], self.owner[a:b]))
             elif int(self.owner[a]) not in replaced:
                 replaced.add(int(self.owner[a]))
-                ids.append(self.placeholder)
-                owner.append(np.full(len(self.placeholder), -1))
-        joined = np.concatenate(ids)
-        return joined, np.concatenate(owner), np.arange(len(joined))
+                places.append((self.placeholder, pinned))
+        ids, owner = (np.concatenate(parts) for parts in zip(*places, strict=True))
+        return ids, owner, np.arange(len(ids))
 
     def _with_output(
-        self,
-        index: int,
-        ids: Ints,
-        positions: Ints,
-        owner: Ints,
-        after: int,
-        prefix_mask: Masks | None = None,
+        self, index: int, ids: Ints, positions: Ints, owner: Ints, after: int, kept: Masks | None = None
     ) -> TokenSequence:
         output = self.output_ids[:-1]
-        return TokenSequence(
-            index,
-            np.concatenate([ids, output]),
-            np.concatenate([positions, after + np.arange(len(output))]),
-            np.concatenate([owner, np.full(len(output), -1)]),
-            len(self.output_ids),
-            prefix_mask,
-        )
+        ids = np.concatenate([ids, output])
+        positions = np.concatenate([positions, after + np.arange(len(output))])
+        owner = np.concatenate([owner, np.full(len(output), -1)])
+        return TokenSequence(index, ids, positions, owner, len(self.output_ids), kept)
 
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """The most tokens that a model takes.
+    """The most tokens that a model takes."""
 
-    Attributes:
-        name: The name of the model.
-        tokens: How many; None if it does not say.
-    """
-
-    name: str
-    tokens: int | None
+    name: str  # of the model
+    tokens: int | None  # None if it does not say
 
     def check(self, prompt: int, output: int) -> None:
         """Refuse a prompt and an output, in tokens, that are longer together."""
@@ -246,7 +205,14 @@ def tokenize(
     encoded = encoder.encode(prompt, output)
     window.check(len(encoded.ids), len(encoded.output_ids))
     owner = token_owners(features, encoded.spans, prompt.text)
-    _check_owned(features, owner, window.name)
+    lost = np.setdiff1d(np.arange(len(features)), owner)
+    if len(lost):
+        feature = features[int(lost[0])]
+        raise InputError(
+            f"features[{lost[0]}] = ({feature.start}, {feature.end}) {feature.text!r} owns no token of "
+            f"{window.name}, so it cannot be removed. Cut the prompt with split(prompt, ..., "
+            "token_spans=surrogate.token_spans), which joins it to its neighbour."
+        )
     return TokenizedPrompt(
         encoded.ids,
         owner,
@@ -257,15 +223,3 @@ def tokenize(
         encoded.output_spans,
         has_question=bool(prompt.text[features[-1].end :].strip()),
     )
-
-
-def _check_owned(features: tuple[Feature, ...], owner: Ints, name: str) -> None:
-    """Refuse features that could not be removed: those without a token."""
-    lost = np.setdiff1d(np.arange(len(features)), owner)
-    if len(lost):
-        feature = features[int(lost[0])]
-        raise InputError(
-            f"features[{lost[0]}] = ({feature.start}, {feature.end}) {feature.text!r} owns no token of "
-            f"{name}, so it cannot be removed. Cut the prompt with split(prompt, ..., "
-            "token_spans=surrogate.token_spans), which joins it to its neighbour."
-        )
