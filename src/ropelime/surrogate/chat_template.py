@@ -20,57 +20,41 @@ from ropelime.text.prompt import Message, Prompt, Span
 from ropelime.typing import Ints
 
 _BETWEEN = "\n\n"  # messages that share a turn
-_RESULT = "Result of a tool:\n"  # what stands before one in a user's turn
+_RESULT = ("user", "Result of a tool:\n")
+# Roles that every template should know in place of the API's newer ones, and what is put before.
+_KNOWN_ROLES = {"tool": _RESULT, "function": _RESULT, "developer": ("system", "")}
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What the chat template is given as one message.
-
-    Attributes:
-        role: Its role.
-        holds: The number of each message in it, and what stands before that.
-    """
+    """What the chat template is given as one message."""
 
     role: str
-    holds: tuple[tuple[int, str], ...]
+    holds: tuple[tuple[int, str], ...]  # the number of each message in it, and what stands before that
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The prompt inside the template of the surrogate.
-
-    Attributes:
-        text: The whole string.
-        pieces: (start in ``text``, start in the prompt, length) of every stretch of user text.
-    """
+    """The prompt inside the template of the surrogate."""
 
     text: str
-    pieces: tuple[tuple[int, int, int], ...]
+    pieces: tuple[tuple[int, int, int], ...]  # of user text: start in text, start in the prompt, length
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Tokens of the prompt and of the output.
+    """Tokens of the prompt and of the output."""
 
-    Attributes:
-        ids: (L,) tokens of the rendered prompt.
-        spans: The span of each token in the prompt's own text, None for template tokens.
-        output_ids: (T,) tokens of the output.
-        output_spans: The span of each output token in the output.
-    """
-
-    ids: Ints
-    spans: tuple[Span | None, ...]
-    output_ids: Ints
-    output_spans: tuple[Span, ...]
+    ids: Ints  # (L,) of the rendered prompt
+    spans: tuple[Span | None, ...]  # of each token in the prompt's own text, None for template tokens
+    output_ids: Ints  # (T,)
+    output_spans: tuple[Span, ...]  # of each output token in the output
 
 
 class Encoder:
     """Tokenises prompts and outputs for one tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Learn the control strings of the tokenizer."""
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError(
                 f"{type(tokenizer).__name__} gives no character offsets. Use a model whose tokenizer "
@@ -83,9 +67,8 @@ class Encoder:
             for token in tokenizer.added_tokens_decoder.values()
             if token.special or (str(token).strip() and str(token) in template)
         }
-        longest_first = sorted(control, key=len, reverse=True)
+        either = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
         # A lookahead, because control strings can overlap and every one of them must be cut.
-        either = "|".join(map(re.escape, longest_first))
         self._control = re.compile(f"(?=({either}))") if control else None
         # A prompt is cut into features and then prepared, often with several outputs.
         self._last: tuple[Prompt, Ints, tuple[Span | None, ...]] | None = None
@@ -103,15 +86,16 @@ class Encoder:
         return tuple(span for span in self._encode_prompt(prompt)[1] if span is not None)
 
     def _encode_prompt(self, prompt: Prompt) -> tuple[Ints, tuple[Span | None, ...]]:
-        """The tokens of the rendered prompt; those of the last prompt are kept."""
         last = self._last
         if last is None or last[0] != prompt:
             rendered = self._render(prompt)
             ids, offsets = self._tokenise(rendered)
-            head = [] if self._tokenizer.chat_template else self._head()
-            spans: list[Span | None] = [None] * len(head)
-            spans += [_in_prompt(rendered, start, end) for start, end in offsets]
-            self._last = last = prompt, np.array(head + ids, dtype=np.int64), tuple(spans)
+            head: list[int] = []
+            if not self._tokenizer.chat_template:  # then it may put a control token first itself
+                first = list(self._tokenizer("a").input_ids[:1])
+                head = first if first == [self._tokenizer.bos_token_id] else []
+            spans = (*[None] * len(head), *(_in_prompt(rendered, a, b) for a, b in offsets))
+            self._last = last = prompt, np.array(head + ids, dtype=np.int64), spans
         return last[1:]
 
     def beginning(self) -> Ints:
@@ -120,40 +104,33 @@ class Encoder:
         known = [t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None]
         return np.array((known or self.token_ids("\n").tolist())[:1], dtype=np.int64)
 
-    def _head(self) -> list[int]:
-        """The control token that the tokenizer itself puts first, for models without a template."""
-        first = list(self._tokenizer("a").input_ids[:1])
-        return first if first == [self._tokenizer.bos_token_id] else []
-
     def token_ids(self, text: str) -> Ints:
         """The tokens of a text by itself."""
         return np.array(self._tokenise(Rendered(text, ((0, 0, len(text)),)))[0], dtype=np.int64)
 
     def _render(self, prompt: Prompt) -> Rendered:
-        contents = [prompt.content(message) for message in prompt.messages]
-        roles = [message.role for message in prompt.messages]
-        for number, role in enumerate(roles):
-            if self._control and (found := self._control.search(role)):
+        for number, message in enumerate(prompt.messages):
+            if self._control and (found := self._control.search(message.role)):
                 raise InputError(
-                    f"messages[{number}]['role'] = {role!r} holds {found[1]!r}, a control string of "
-                    "the surrogate. Use a plain role, such as 'user'."
+                    f"messages[{number}]['role'] = {message.role!r} holds {found[1]!r}, a control "
+                    "string of the surrogate. Use a plain role, such as 'user'."
                 )
         if not self._tokenizer.chat_template:
-            return _without_template(prompt, contents)
+            return _without_template(prompt)
         refused: InputError | ModelError | None = None
         for turns in _turns(prompt):
             try:
-                return self._place(prompt, contents, turns)
+                return self._place(prompt, turns)
             except (InputError, ModelError) as error:
                 refused = refused or error  # of the messages as they are: the others are our doing
         assert refused is not None
         raise refused
 
-    def _place(self, prompt: Prompt, contents: list[str], turns: list[Turn]) -> Rendered:
+    def _place(self, prompt: Prompt, turns: list[Turn]) -> Rendered:
         """Let the template write these turns, and find every message in what it wrote."""
         named = {i: f"Xq{i:04d}zX" for turn in turns for i, _ in turn.holds}
         frame = self._template(turns, named)
-        real = self._template(turns, dict(enumerate(contents)))
+        real = self._template(turns, [prompt.content(message) for message in prompt.messages])
         either = "|".join(named.values())
         if re.findall(either, frame) != list(named.values()):
             raise ModelError(
@@ -163,25 +140,19 @@ class Encoder:
         written = [prompt.messages[i] for i in named]
         return _fill(re.split(either, frame), prompt, written, real)
 
-    def _template(self, turns: list[Turn], contents: Mapping[int, str]) -> str:
+    def _template(self, turns: list[Turn], contents: Mapping[int, str] | Sequence[str]) -> str:
         messages = [
             {"role": t.role, "content": _BETWEEN.join(lead + contents[i] for i, lead in t.holds)}
             for t in turns
         ]
+        how = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         try:
-            return self._apply(messages)
+            return str(self._tokenizer.apply_chat_template(messages, **how))
         except Exception as error:
             raise InputError(
                 f"The chat template of the surrogate refuses these messages ({error}). Their "
                 f"roles are: {', '.join(turn.role for turn in turns)}."
             ) from error
-
-    def _apply(self, messages: list[dict[str, str]]) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-            )
-        )
 
     def _tokenise(self, rendered: Rendered) -> tuple[list[int], list[Span]]:
         ids: list[int] = []
@@ -205,25 +176,23 @@ class Encoder:
 
     def _runs(self, rendered: Rendered) -> Iterable[Span]:
         """Cut behind the first character of every control string that touches user text."""
-        cuts = []
-        if self._control:
-            cuts = [
-                found.start() + 1
-                for found in self._control.finditer(rendered.text)
-                if len(found[1]) > 1 and _in_prompt(rendered, found.start(), found.end(1))
-            ]
-        edges = [0, *cuts, len(rendered.text)]
-        return [(a, b) for a, b in pairwise(edges) if a < b]
+        cuts = [
+            found.start() + 1
+            for found in (self._control.finditer(rendered.text) if self._control else ())
+            if len(found[1]) > 1 and _in_prompt(rendered, found.start(), found.end(1))
+        ]
+        return [(a, b) for a, b in pairwise([0, *cuts, len(rendered.text)]) if a < b]
 
 
-def _without_template(prompt: Prompt, contents: list[str]) -> Rendered:
+def _without_template(prompt: Prompt) -> Rendered:
     """For models that have no chat template: the text as it is, roles named where there are several."""
     text, pieces = "", []
-    for message, content in zip(prompt.messages, contents, strict=True):
+    after = {"prompt": "", "context": "\n", "messages": "\n\n"}[prompt.kind]
+    for message in prompt.messages:
         if prompt.kind == "messages":
             text += f"{message.role}: "
-        pieces.append((len(text), message.start, len(content)))
-        text += content + {"prompt": "", "context": "\n", "messages": "\n\n"}[prompt.kind]
+        pieces.append((len(text), message.start, message.end - message.start))
+        text += prompt.content(message) + after
     return Rendered(text + "assistant: " * (prompt.kind == "messages"), tuple(pieces))
 
 
@@ -235,8 +204,10 @@ def _turns(prompt: Prompt) -> list[list[Turn]]:
     user and assistant to take turns. So: as they are; then results of tools in a user's turn; then all
     but the assistant in the user's, with neighbours in one turn.
     """
-    plain = [Turn(message.role, ((i, ""),)) for i, message in enumerate(prompt.messages)]
-    known = [_with_known_role(turn) for turn in plain]
+    roles = [message.role for message in prompt.messages]
+    plain = [Turn(role, ((i, ""),)) for i, role in enumerate(roles)]
+    leads = [_KNOWN_ROLES.get(role, (role, "")) for role in roles]
+    known = [Turn(role, ((i, lead),)) for i, (role, lead) in enumerate(leads)]
     merged: list[Turn] = []
     for turn, message in zip(known, prompt.messages, strict=True):
         role = "assistant" if turn.role == "assistant" else "user"
@@ -247,13 +218,6 @@ def _turns(prompt: Prompt) -> list[list[Turn]]:
         else:
             merged.append(Turn(role, turn.holds))
     return [plain, *([known] if known != plain else []), *([merged] if merged != known else [])]
-
-
-def _with_known_role(turn: Turn) -> Turn:
-    """The turn with a role that every template should know, in place of the API's newer ones."""
-    if turn.role in ("tool", "function"):
-        return Turn("user", tuple((i, _RESULT) for i, _ in turn.holds))
-    return Turn("system", turn.holds) if turn.role == "developer" else turn
 
 
 def _fill(frame: list[str], prompt: Prompt, messages: Sequence[Message], real: str) -> Rendered:
