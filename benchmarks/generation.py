@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.surrogate.memory import input_device
 from ropelime.text.prompt import Message, Prompt
 from ropelime.typing import Floats
 

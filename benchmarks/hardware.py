@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ropelime.surrogate.architecture import head_size
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.surrogate.memory import head_size
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.local import LocalScorer
+from ropelime.surrogate.memory import input_device
 from ropelime.typing import Floats, Masks
 
 

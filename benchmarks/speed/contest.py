@@ -33,6 +33,9 @@ from ropelime.method.attribution import Recipe, fit
 from ropelime.method.samplers import resolve_sampler
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.surrogate.logprobs import distinct
+from ropelime.surrogate.packing import Packer
+from ropelime.surrogate.sequences import MaskedSequences
 from ropelime.text.features import split
 from ropelime.text.prompt import from_text
 from ropelime.typing import Masks
@@ -142,7 +145,10 @@ def explanation(
         cached: Whether scoring is cached.
         count: Whether to count operations with prefix sharing.
     """
-    more: Row = {"pairs": scorer.pairs(masks, cached=cached)} if count else {}
+    more: Row = {}
+    if count:  # pairs of a query and a key that it attends to
+        sequences = MaskedSequences(scorer.tokenized, distinct(masks)[0], cached=cached)
+        more["pairs"] = Packer(sequences).pairs
 
     def work() -> Lengths:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []

@@ -517,10 +517,10 @@ def test_features_smaller_than_a_token(tiny: Make) -> None:
         prepare(surrogate, prompt, [(6, 9), (9, 11)], ANSWER)
     parts = split(prompt, [(0, 3), (3, 9), (9, 11), (11, 18)])
     with pytest.raises(InputError, match=r"features\[2\] = \(9, 11\) 'is' owns no token of llama"):
-        surrogate.prepare(prompt, parts, ANSWER)
+        surrogate.prepare(prompt, parts, ANSWER, ablation=Ablation())
     joined = with_tokens(parts, surrogate.token_spans(prompt), prompt.text, given=False)
     assert [feature.text for feature in joined] == ["It ", "is Paris", " there."]
-    owner = surrogate.prepare(prompt, joined, ANSWER).tokenized.owner
+    owner = surrogate.prepare(prompt, joined, ANSWER, ablation=Ablation()).tokenized.owner
     assert sorted(set(owner.tolist())) == [-1, 0, 1, 2]
 
 

@@ -224,8 +224,8 @@ class FunctionScorer(Scorer):
     def __init__(
         self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
     ) -> None:
-        """Call the function on the full prompt once to learn how many output tokens it has."""
         self._function = function
+        # Called on the full prompt once, to learn how many output tokens it has.
         tokens = self._call(np.ones((1, len(features)), dtype=bool)).shape[1]
         if tokens > len(output):
             raise InputError(

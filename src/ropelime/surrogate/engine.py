@@ -13,7 +13,7 @@ import torch
 from transformers import DynamicCache
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.architecture import input_device, layers_of, supports_cached, supports_packing
+from ropelime.surrogate.architecture import layers_of, longest_cached, longest_packed
 from ropelime.surrogate.attention import (
     NotPackableError,
     PackedChunk,
@@ -24,7 +24,7 @@ from ropelime.surrogate.attention import (
     running,
 )
 from ropelime.surrogate.base import Progress
-from ropelime.surrogate.memory import OUT_OF_MEMORY, BatchLimits, is_out_of_memory
+from ropelime.surrogate.memory import OUT_OF_MEMORY, BatchLimits, input_device, is_out_of_memory
 from ropelime.surrogate.norms import fused_norms, plain_norms
 from ropelime.surrogate.packing import Cursor, Packer
 from ropelime.surrogate.sequences import LazySequences
@@ -72,7 +72,7 @@ class Engine:
     def __init__(self, model: Any, name: str) -> None:
         """Take a model, and its name for errors."""
         self._model, self._name = model, name
-        self._packs = supports_packing(model, 0)
+        self._longest_packed, self._longest_cached = longest_packed(model), longest_cached(model)
         self._layers = layers_of(model)
         self._norms = plain_norms(model) if input_device(model).type == "cuda" else []
         self._configs = configs_of(model)
@@ -81,11 +81,11 @@ class Engine:
 
     def packs(self, longest: int) -> bool:
         """Whether sequences of this length are packed."""
-        return self._packs and supports_packing(self._model, longest)
+        return longest <= self._longest_packed
 
     def supports_cached(self, length: int) -> bool:
         """Whether sequences can attend to the cached prefix of a prompt of this length."""
-        return supports_cached(self._model, length)
+        return length <= self._longest_cached
 
     def run(
         self,
@@ -112,7 +112,7 @@ class Engine:
             try:
                 return self._run_packed(sequences, on_result, capture, tokens, progress)
             except NotPackableError:
-                self._packs = False
+                self._longest_packed = 0
         try:
             return self._run_one_by_one(sequences, on_result, capture, progress)
         except OUT_OF_MEMORY as error:

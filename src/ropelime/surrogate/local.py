@@ -14,7 +14,6 @@ import torch
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.surrogate.architecture import input_device
 from ropelime.surrogate.base import (
     Ablation,
     Progress,
@@ -26,12 +25,8 @@ from ropelime.surrogate.base import (
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.checkpoints import method_of
 from ropelime.surrogate.engine import Capture, Engine
-from ropelime.surrogate.logprobs import (
-    ResultRouter,
-    ScoreCollector,
-    distinct,
-)
-from ropelime.surrogate.packing import Packer
+from ropelime.surrogate.logprobs import ResultRouter, ScoreCollector, distinct
+from ropelime.surrogate.memory import input_device
 from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
@@ -48,18 +43,15 @@ class LocalSurrogate(Surrogate):
     """A causal language model of transformers with its tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
-        """Take a loaded model and its fast tokenizer.
-
-        Args:
-            model: A causal language model, on the device and in the dtype that it runs in.
-            tokenizer: Its tokenizer.
-            name: Its name in explanations.
-        """
+        """Take a model, on the device and in the dtype that it runs in, and its fast tokenizer."""
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
         self.engine = Engine(model, self.name)
+        config = model.config.get_text_config()
+        self.layers, self.vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
+        self.window: int | None = getattr(config, "max_position_embeddings", None) or None  # tokens
         with _LOCKING:
             self.lock = _LOCKS.setdefault(model, threading.Lock())
         self._rotations: dict[int, Rotation | None] = {}
@@ -68,22 +60,6 @@ class LocalSurrogate(Surrogate):
     def device(self) -> torch.device:
         """The device of the model's inputs."""
         return input_device(self.model)
-
-    @property
-    def layers(self) -> int:
-        """How many layers the model has."""
-        return int(self.model.config.get_text_config().num_hidden_layers)
-
-    @property
-    def vocabulary(self) -> int:
-        """The size of the model's vocabulary."""
-        return int(self.model.config.get_text_config().vocab_size)
-
-    @property
-    def window(self) -> int | None:
-        """The most tokens that the model takes, if its config says."""
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return int(limit) if limit else None
 
     def describe(self) -> dict[str, Any]:
         """What an explanation records about the model."""
@@ -106,12 +82,7 @@ class LocalSurrogate(Surrogate):
         return self.encoder.token_spans(prompt)
 
     def prepare(
-        self,
-        prompt: Prompt,
-        features: tuple[Feature, ...],
-        output: str,
-        *,
-        ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> LocalScorer:
         """Tokenise the prompt and the output, and assign every token to its feature."""
         window = ContextWindow(self.name, self.window)
@@ -127,26 +98,23 @@ class LocalSurrogate(Surrogate):
     ) -> list[Scores]:
         """Score several requests, their sequences packed together.
 
-        Args:
-            requests: What to score, by scorers that this surrogate prepared.
-            progress: Called with the tokens done and the tokens in all.
-            batch_tokens: The most tokens of a forward pass; chosen by the device if not given.
+        ``batch_tokens`` are the most tokens of a forward pass; chosen by the device if not given.
         """
         if not requests:
             return []
         start = time.perf_counter()
         collectors = [self._collector(request) for request in requests]
-        sequences = JoinedSequences(
-            [collector.sequences for collector in collectors], [r.shares_previous for r in requests]
-        )
+        shares_previous = [request.shares_previous for request in requests]
+        sequences = JoinedSequences([c.sequences for c in collectors], shares_previous)
         router = ResultRouter(collectors, sequences.first_masks)
-        capture = Capture(
-            keys=set().union(*(collector.layers("key") for collector in collectors)),
-            hidden=set().union(*(collector.layers("hidden") for collector in collectors)),
-        )
+        keys, hidden = (set().union(*(c.layers(s) for c in collectors)) for s in ("key", "hidden"))
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
-                sequences, router.add, capture=capture, tokens=batch_tokens, progress=progress
+                sequences,
+                router.add,
+                capture=Capture(keys, hidden),
+                tokens=batch_tokens,
+                progress=progress,
             )
         tokens_run = sequences.tokens_alone(run)
         seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()
@@ -156,7 +124,6 @@ class LocalSurrogate(Surrogate):
         ]
 
     def _collector(self, request: ScoreRequest) -> ScoreCollector:
-        """Check a request, and make ready to collect its scores."""
         check_first_unmasked(request.masks)
         scorer = request.scorer
         if not isinstance(scorer, LocalScorer) or scorer.surrogate is not self:
@@ -167,7 +134,7 @@ class LocalSurrogate(Surrogate):
         masks, inverse = distinct(request.masks)
         sequences = scorer.sequences(masks, cached=request.cached, question=request.question)
         distances = [
-            RotaryDistances(space, self.rotation(space.layer), scorer.tokenized, masks.shape)
+            RotaryDistances(space, self.rotation(space.layer), scorer.tokenized, masks)
             for space in request.spaces
         ]
         return ScoreCollector(request, scorer.tokenized, (masks, inverse), sequences, distances)
@@ -200,21 +167,14 @@ class LocalSurrogate(Surrogate):
 
 
 class LocalScorer(Scorer):
-    """One prompt and one output, ready to be scored under any masks.
-
-    Attributes:
-        surrogate: The model that scores it.
-        tokenized: The tokens of both.
-    """
+    """One prompt and one output, ready to be scored under any masks."""
 
     def __init__(self, surrogate: LocalSurrogate, tokenized: TokenizedPrompt) -> None:
-        """Made by :meth:`LocalSurrogate.prepare`."""
-        self.tokenized = tokenized
+        self.surrogate, self.tokenized = surrogate, tokenized
         self.output_spans = tokenized.output_spans
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
-        self.surrogate = surrogate
 
     def score(
         self,
@@ -235,17 +195,6 @@ class LocalScorer(Scorer):
         """(N,) tokens that scoring each mask takes by itself."""
         kept, inverse = distinct(masks)
         return np.asarray(MaskedSequences(self.tokenized, kept, cached=cached).costs()[0][inverse])
-
-    def count(self, masks: Masks, *, cached: bool = False) -> int:
-        """Tokens that scoring these masks runs, the first of them all ones, shared prefixes once."""
-        return self._packer(masks, cached=cached).tokens
-
-    def pairs(self, masks: Masks, *, cached: bool = False) -> int:
-        """Pairs of a query and a key that it attends to, in all that scoring these masks runs."""
-        return self._packer(masks, cached=cached).pairs
-
-    def _packer(self, masks: Masks, *, cached: bool) -> Packer:
-        return Packer(MaskedSequences(self.tokenized, distinct(masks)[0], cached=cached))
 
     def sequences(self, masks: Masks, *, cached: bool, question: bool) -> MaskedSequences:
         """The sequences of distinct masks; refuses those that the model cannot score."""

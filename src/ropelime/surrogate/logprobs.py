@@ -13,7 +13,7 @@ from ropelime.errors import ModelError
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.engine import ForwardResult
-from ropelime.surrogate.rotary import RotaryDistances, hidden_planes
+from ropelime.surrogate.rotary import RotaryDistances
 from ropelime.surrogate.sequences import MaskedSequences
 from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
 from ropelime.typing import Floats, Ints, Masks
@@ -38,17 +38,8 @@ class ScoreCollector:
         sequences: MaskedSequences,
         distances: Sequence[RotaryDistances],
     ) -> None:
-        """Start with no scores.
-
-        Args:
-            request: The request.
-            tokenized: Its prompt and output.
-            masks: What :func:`distinct` gives for its masks.
-            sequences: The sequences of the distinct masks.
-            distances: One for each rotary space of the request.
-        """
         self._request = request
-        self._masks, self._inverse = masks
+        self._masks, self._inverse = masks  # what distinct() gives for those of the request
         self.sequences, self.distances = sequences, distances
         self._n_question = tokenized.n_question if request.question else 0
         question = tokenized.ids[len(tokenized.ids) - self._n_question :]
@@ -68,9 +59,14 @@ class ScoreCollector:
     def add(self, result: ForwardResult) -> None:
         """Take the scores out of the result of a forward pass."""
         self._add_logits(result.scored, result.logits)
+        positions = [sequence.positions for sequence in result.whole]
         for distances in self.distances:
-            if result.whole:
-                distances.add(result.whole, *_planes(result, distances))
+            rotation = distances.rotation
+            if result.whole and distances.settings.space == "key":
+                distances.add(result.whole, *rotation.key_planes(result.keys[rotation.layer]))
+            elif result.whole:
+                hidden = result.hidden[rotation.layer]
+                distances.add(result.whole, *rotation.hidden_planes(hidden, np.concatenate(positions)))
             for sequence in result.cached:
                 distances.add_cached(sequence, self._masks[sequence.index])
 
@@ -81,32 +77,30 @@ class ScoreCollector:
     def scores(
         self, name: str, dtype: torch.dtype, tokens_run: int, seconds: float, note: str
     ) -> Scores:
-        """The scores of all masks of the request, once all results are added.
-
-        Args:
-            name: The name of the model, for errors.
-            dtype: Its dtype.
-            tokens_run: Tokens that were run for this request.
-            seconds: Time that this took.
-            note: What the user should know about the run.
-        """
-        self._check_finite(name, dtype)
+        """The scores of all masks of the request, once all results are added."""
+        logprob, kl, inverse = self._logprob, self._kl, self._inverse
+        before, output = slice(self._n_question), slice(self._n_question, None)
+        # Only of the output: a mask may cut into the question.
+        bad = ~(np.isfinite(logprob[:, output]) & np.isfinite(kl[:, output])).all(1)
+        if bad.any():
+            raise ModelError(
+                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(bad)} masks "
+                f"in {str(dtype).removeprefix('torch.')}. Try dtype='float32'; if that fails too, the "
+                "model file is damaged."
+            )
         tokens, exact = self.sequences.costs()
-        request, inverse = self._request, self._inverse
-        question, output = slice(self._n_question), slice(self._n_question, None)
+        question = QuestionScores(logprob[inverse, before], kl[inverse, before])
         return Scores(
-            request.masks,
-            self._logprob[inverse, output],
-            self._kl[inverse, output] if request.kl else None,
+            self._request.masks,
+            logprob[inverse, output],
+            kl[inverse, output] if self._request.kl else None,
             {d.settings: d.distance[inverse] for d in self.distances},
             tokens[inverse],
             tokens_run,
             seconds,
             note,
             exact[inverse],
-            QuestionScores(self._logprob[inverse, question], self._kl[inverse, question])
-            if self._n_question
-            else None,
+            question if self._n_question else None,
         )
 
     def _add_logits(self, scored: Ints, logits: torch.Tensor) -> None:
@@ -135,35 +129,12 @@ class ScoreCollector:
             kl = (base.exp() * values.neg_().add_(base)).sum(-1)
             self._kl[mask, token] = kl.double().cpu().numpy()
 
-    def _check_finite(self, name: str, dtype: torch.dtype) -> None:
-        """Refuse scores that are not numbers."""
-        output = slice(self._n_question, None)  # a mask may cut into the question
-        finite = np.isfinite(self._logprob[:, output]) & np.isfinite(self._kl[:, output])
-        bad = ~np.asarray(finite.all(1))
-        if bad.any():
-            raise ModelError(
-                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(bad)} masks "
-                f"in {str(dtype).removeprefix('torch.')}. Try dtype='float32'; if that fails too, the "
-                "model file is damaged."
-            )
-
-
-def _planes(result: ForwardResult, distances: RotaryDistances) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two (tokens, heads, P) coordinates of the tokens of whole sequences."""
-    rotation = distances.rotation
-    if distances.settings.space == "key":
-        return rotation.key_planes(result.keys[rotation.layer])
-    positions = np.concatenate([sequence.positions for sequence in result.whole])
-    return hidden_planes(result.hidden[rotation.layer], rotation, positions)
-
 
 class ResultRouter:
     """Hands the results of forward passes to the requests that they belong to."""
 
     def __init__(self, collectors: Sequence[ScoreCollector], first_masks: Ints) -> None:
-        """Take the collector of each request, and the number of its first mask."""
         self._collectors, self._first_masks = collectors, first_masks
-        self._over = 0  # requests for which no result will come any more
 
     def add(self, result: ForwardResult) -> None:
         """Cut a result into those of the requests."""
@@ -175,9 +146,8 @@ class ResultRouter:
         cached = self._owners(np.array([sequence.index for sequence in result.cached], dtype=int))
         tokens = np.repeat(whole, [sequence.length for sequence in result.whole])
         requests = sorted({*owner.tolist(), *whole.tolist(), *cached.tolist()})
-        for request in range(self._over, requests[0] if requests else 0):
-            self._collectors[request].release()
-            self._over = request + 1
+        for done in self._collectors[: requests[0] if requests else 0]:
+            done.release()  # no result will come for it any more
         for request in requests:
             first = int(self._first_masks[request])
             mine = np.flatnonzero(owner == request)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.architecture import input_device, key_width
 
 _CPU_TOKENS = 2_048  # enough for its matrix products
 _GPU_TOKENS = 32_768  # enough to keep a large one busy; more only takes memory
@@ -100,3 +99,24 @@ class BatchLimits:
         if self._gpus:
             torch.cuda.empty_cache()  # of all of them
         return f"Memory ran out, so no more than {self.tokens:,} tokens were run at once."
+
+
+def input_device(model: Any) -> torch.device:
+    """The device of a model's inputs; offloaded weights are on none until they are used."""
+    embedding = model.get_input_embeddings()
+    hook = getattr(embedding, "_hf_hook", None)  # accelerate's
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(embedding.weight.device if runs_on is None else runs_on)
+
+
+def head_size(model: Any) -> int:
+    """Dimensions of a head."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def key_width(model: Any) -> int:
+    """Key heads times their dimensions."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(heads) * head_size(model)

@@ -124,23 +124,15 @@ class ServerSurrogate(Surrogate):
 
     def describe(self) -> dict[str, Any]:
         """What an explanation records about the model."""
-        return (
-            {"name": self.name, "served_by": self._served_by}
-            if self._served_by
-            else {"name": self.name}
-        )
+        served_by = {"served_by": self._served_by} if self._served_by else {}
+        return {"name": self.name, **served_by}
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Where each token of the rendered prompt lies in ``prompt.text``."""
         return self._encoder.token_spans(prompt)
 
     def prepare(
-        self,
-        prompt: Prompt,
-        features: tuple[Feature, ...],
-        output: str,
-        *,
-        ablation: Ablation = Ablation(),  # noqa: B008 - it is frozen
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> ServerScorer:
         """Tokenise the prompt, and score it once unmasked, to check that the server can be used."""
         if ablation.how == "in-place":
@@ -152,10 +144,9 @@ class ServerSurrogate(Surrogate):
             tokens = self._client.window()
             # One token less than it can hold: a server always generates at least one.
             self._window = ContextWindow(self._client.model, None if tokens is None else tokens - 1)
-        tokenized = tokenize(
-            self._encoder, prompt, features, output, ablation=ablation, window=self._window
-        )
-        scorer = ServerScorer(self._client, tokenized, self._window)
+        window = self._window
+        tokenized = tokenize(self._encoder, prompt, features, output, ablation=ablation, window=window)
+        scorer = ServerScorer(self._client, tokenized, window)
         ids, answer = scorer.probe()
         self._check_tokens(ids[1:], answer)
         self._served_by = answer.served_by
@@ -176,16 +167,11 @@ class ServerSurrogate(Surrogate):
 
 
 class ServerScorer(Scorer):
-    """One prompt and one output, ready to be scored under any masks.
-
-    Attributes:
-        tokenized: The tokens of both.
-    """
+    """One prompt and one output, ready to be scored under any masks."""
 
     def __init__(
         self, client: CompletionsClient, tokenized: TokenizedPrompt, window: ContextWindow
     ) -> None:
-        """Made by :meth:`ServerSurrogate.prepare`."""
         self.tokenized = tokenized
         self.output_spans = tokenized.output_spans
         self.has_question = tokenized.has_question

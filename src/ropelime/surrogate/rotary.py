@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -24,30 +24,34 @@ from ropelime.method.rope import Pairing, RopeSpace
 from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
 from ropelime.typing import Floats, Ints, Masks
 
-WITHOUT_ROPE = "kernel='hamming', 'cosine' or 'uniform'"
+Planes = tuple[torch.Tensor, torch.Tensor]  # both coordinates in each plane: (tokens, heads, P)
+
 _DISTANCES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """The planes of one layer.
-
-    Attributes:
-        layer: The layer.
-        pairing: Which dimensions form a plane.
-        offset: The first rotated dimension of a head; the rest of a head is not rotated.
-        frequencies: (P,) radians a position, for each plane of a head.
-    """
+    """The planes of one layer."""
 
     layer: int
-    pairing: Pairing
-    offset: int
-    frequencies: torch.Tensor
+    pairing: Pairing  # which dimensions form a plane
+    offset: int  # the first rotated dimension of a head; the rest of a head is not rotated
+    frequencies: torch.Tensor  # (P,) radians a position, for each plane of a head
 
-    def key_planes(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(tokens, heads, d) keys to two (tokens, heads, P) coordinates, in float32."""
+    def key_planes(self, keys: torch.Tensor) -> Planes:
+        """The planes of (tokens, heads, d) keys, in float32."""
         end = self.offset + 2 * len(self.frequencies)
         return rope.planes(keys[..., self.offset : end].float(), self.pairing)
+
+    def hidden_planes(self, hidden: torch.Tensor, positions: Ints) -> Planes:
+        """The planes of (tokens, H) hidden states, cut into heads and rotated as keys are."""
+        width = 2 * len(self.frequencies)
+        heads = hidden.shape[-1] // width
+        cut = hidden[..., : heads * width].float().reshape(*hidden.shape[:-1], heads, width)
+        places = torch.as_tensor(positions, dtype=torch.float32, device=hidden.device)
+        # What goes into a layer may still be on the device of the one before it.
+        angle = places[:, None, None] * self.frequencies.to(hidden.device)
+        return rope.turn(*rope.planes(cut, self.pairing), angle)
 
 
 def candidates(model: Any) -> list[torch.Tensor]:
@@ -77,34 +81,27 @@ def measure(before: torch.Tensor, after: torch.Tensor, model: Any, layer: int) -
         The rotation, or None if no candidate explains what happened to the keys.
     """
     best, error = None, 0.5  # seen: at most 0.16 in bfloat16, and at least 1.2 with a wrong pairing
+    pairings: tuple[Pairing, ...] = ("half", "interleaved")
     for frequencies in candidates(model):
-        width = 2 * len(frequencies)
-        for offset in sorted({0, before.shape[-1] - width}):
-            if offset < 0:
-                continue
-            pairings: tuple[Pairing, ...] = ("half", "interleaved")
-            for pairing in pairings:
-                rotation = Rotation(layer, pairing, offset, frequencies.to(before.device))
-                expected = rope.turn(*rotation.key_planes(before), rotation.frequencies)
-                seen = rotation.key_planes(after)
-                wrong = sum(float(((e - s) ** 2).sum()) for e, s in zip(expected, seen, strict=True))
-                moved = sum(
-                    float(((b - s) ** 2).sum())
-                    for b, s in zip(rotation.key_planes(before), seen, strict=True)
-                )
-                if moved > 0 and (wrong / moved) ** 0.5 < error:
-                    best, error = rotation, (wrong / moved) ** 0.5
+        offsets = sorted({0, max(0, before.shape[-1] - 2 * len(frequencies))})
+        for offset, pairing in product(offsets, pairings):
+            rotation = Rotation(layer, pairing, offset, frequencies.to(before.device))
+            start, end = (torch.stack(rotation.key_planes(keys)) for keys in (before, after))
+            expected = torch.stack(rope.turn(start[0], start[1], rotation.frequencies))
+            wrong, moved = (float((planes - end).norm()) for planes in (expected, start))
+            if moved > 0 and wrong / moved < error:
+                best, error = rotation, wrong / moved
     return best
 
 
 def refuse(name: str, layer: int | None = None) -> ModelError:
     """The error for a model, or a layer, whose keys do not rotate."""
-    what = f"{name} has no rotary position embedding"
+    what, instead = f"{name} has no rotary position embedding", "a surrogate with RoPE"
     if layer is not None:
-        what = f"Layer {layer} of {name} does not rotate its keys"
+        what, instead = f"Layer {layer} of {name} does not rotate its keys", "another layer"
     return ModelError(
-        f"{what}, so kernel='rope-rwmd' cannot compute distances in it. Use {WITHOUT_ROPE} with it"
-        + (", or another layer." if layer is not None else ", or a surrogate with RoPE.")
+        f"{what}, so kernel='rope-rwmd' cannot compute distances in it. Use kernel='hamming', 'cosine' "
+        f"or 'uniform' with it, or {instead}."
     )
 
 
@@ -118,45 +115,29 @@ class RotaryDistances:
     """
 
     def __init__(
-        self,
-        settings: RopeSpace,
-        rotation: Rotation,
-        tokenized: TokenizedPrompt,
-        shape: tuple[int, ...],
+        self, settings: RopeSpace, rotation: Rotation, tokenized: TokenizedPrompt, masks: Masks
     ) -> None:
-        """Start with no distances.
-
-        Args:
-            settings: The space.
-            rotation: The planes of its layer.
-            tokenized: The tokens of the prompt.
-            shape: (N, n), how many masks and features there are.
-        """
         self.settings = settings
         self.rotation = rotation
-        count, features = shape
+        count, self._features = masks.shape
         self.distance: Floats = np.full(count, np.nan)
-        self._features = features
-        mass = np.ones(features)
+        self._mass = np.ones(self._features)
         if settings.mass == "tokens":
-            mass = np.bincount(tokenized.owner[tokenized.owner >= 0], minlength=features).astype(float)
-        self._mass = mass
+            owned = tokenized.owner[tokenized.owner >= 0]
+            self._mass = np.bincount(owned, minlength=self._features).astype(float)
         self._base: tuple[torch.Tensor, torch.Tensor] | None = None  # r, theta: (n, D)
         self._within: Floats | None = None  # (n, n) between the features of the full prompt
 
     def add(self, sequences: list[TokenSequence], a: torch.Tensor, b: torch.Tensor) -> None:
-        """Add sequences that hold the whole masked prompt.
+        """Add sequences that hold the whole masked prompt, and the planes of all their tokens.
 
-        Args:
-            sequences: The sequences; the unmasked prompt must be the first of the first call.
-            a: (tokens, heads, P) first coordinate in each plane, of the tokens of all sequences.
-            b: The second coordinate.
+        The unmasked prompt must be the first of the first call.
         """
         at = 0
         for group in self._groups(sequences):
-            tokens = sum(sequence.length for sequence in group)
-            self._add(group, a[at : at + tokens], b[at : at + tokens])
-            at += tokens
+            end = at + sum(sequence.length for sequence in group)
+            self._add(group, a[at:end], b[at:end])
+            at = end
 
     def _groups(self, sequences: list[TokenSequence]) -> Iterator[list[TokenSequence]]:
         """Groups of sequences that bound the size of the matrix of distances."""
@@ -213,33 +194,18 @@ class RotaryDistances:
         Returns:
             (s,) the number of the sequence, (s,) the feature, (s, D) magnitudes and (s, D) phases.
         """
-        inside = [np.flatnonzero(sequence.owner >= 0) for sequence in sequences]
-        starts = np.cumsum([0, *(sequence.length for sequence in sequences)])
-        token = np.concatenate([i + at for i, at in zip(inside, starts, strict=False)])
-        which = np.repeat(np.arange(len(sequences)), [len(i) for i in inside])
-        owner = np.concatenate([s.owner[i] for s, i in zip(sequences, inside, strict=True)])
+        owner = np.concatenate([sequence.owner for sequence in sequences])
+        which = np.repeat(np.arange(len(sequences)), [sequence.length for sequence in sequences])
+        token = np.flatnonzero(owner >= 0)
         found, first, span = np.unique(
-            which * self._features + owner, return_index=True, return_inverse=True
+            which[token] * self._features + owner[token], return_index=True, return_inverse=True
         )
         span = span.reshape(-1)
         at = torch.as_tensor(token, device=a.device)
         a, b = a[at], b[at]
         if self.settings.phase == "relative":
-            position = np.concatenate([s.positions[i] for s, i in zip(sequences, inside, strict=True)])
+            position = np.concatenate([sequence.positions for sequence in sequences])[token]
             back = torch.as_tensor(position[first[span]], dtype=torch.float32, device=a.device)
             a, b = rope.turn(a, b, -(back[:, None, None] * self.rotation.frequencies.to(a.device)))
         r, theta = rope.span_means(a.flatten(1), b.flatten(1), span, len(found))
         return found // self._features, found % self._features, r, theta
-
-
-def hidden_planes(
-    hidden: torch.Tensor, rotation: Rotation, positions: np.ndarray[Any, Any]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states (tokens, H), cut into heads and rotated as keys are: two of (tokens, heads, P)."""
-    width = 2 * len(rotation.frequencies)
-    heads = hidden.shape[-1] // width
-    cut = hidden[..., : heads * width].float().reshape(*hidden.shape[:-1], heads, width)
-    a, b = rope.planes(cut, rotation.pairing)
-    places = torch.as_tensor(positions, dtype=torch.float32, device=hidden.device)
-    # What goes into a layer may still be on the device of the one before it.
-    return rope.turn(a, b, places[:, None, None] * rotation.frequencies.to(hidden.device))
