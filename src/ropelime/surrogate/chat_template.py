@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.text.prompt import Message, Prompt, Span
 from ropelime.typing import Ints
 
@@ -117,14 +117,13 @@ class Encoder:
                 )
         if not self._tokenizer.chat_template:
             return _without_template(prompt)
-        refused: InputError | ModelError | None = None
+        refused: list[RopeLimeError] = []
         for turns in _turns(prompt):
             try:
                 return self._place(prompt, turns)
             except (InputError, ModelError) as error:
-                refused = refused or error  # of the messages as they are: the others are our doing
-        assert refused is not None
-        raise refused
+                refused.append(error)
+        raise refused[0]  # of the messages as they are: the other ways are our doing
 
     def _place(self, prompt: Prompt, turns: list[Turn]) -> Rendered:
         """Let the template write these turns, and find every message in what it wrote."""

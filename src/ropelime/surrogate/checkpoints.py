@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import ModelError, first_line
+
+Say = Callable[[str], None]  # takes a line for each step that takes a while
 
 LOADING = threading.RLock()  # redirections and what transformers sets while it loads are the process's
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
@@ -36,13 +38,9 @@ def fetch_from_hub(hub: str) -> Path:
 
 
 def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tuple[Any, Any]:
-    """Load a model and its tokenizer with transformers.
+    """Load a model and its tokenizer out of a directory, a GGUF file in it, or a hub id.
 
-    Args:
-        folder: A directory or a hub id.
-        gguf: The file in the directory, where the model is a GGUF file.
-        dtype: Its dtype; a quantised checkpoint keeps its own.
-        device: Where it goes; ``"auto"`` spreads it over all that is there.
+    A quantised checkpoint keeps its own dtype. The device ``"auto"`` is all that is there.
     """
     import torch
     import transformers
@@ -67,7 +65,7 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
                 folder, **extra, **options, output_loading_info=True
             )
     except Exception as error:
-        raise _unread(shown, quantised, error) or _load_error(shown, error) from error
+        raise _load_error(shown, error, quantised) from error
     if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
         raise ModelError(
             f"{shown} lacks {len(missing)} of the model's weights, the first {missing[0]!r}. Fetch it "
@@ -101,29 +99,25 @@ def method_of(quantised: Any) -> str:
     return str(getattr(method, "value", method))  # an enumeration once it is loaded
 
 
-def _unread(shown: str, quantised: Any, error: Exception) -> ModelError | None:
-    """The error for a quantised checkpoint whose reader is missing, or does not fit the rest."""
-    if quantised is None or (method := method_of(quantised)) not in _READERS:
-        return None
-    readers = _READERS[method]
+def _load_error(shown: str, error: Exception, quantised: Any = None) -> ModelError:
+    """What is missing, or damaged, or cannot be reached."""
+    first = first_line(error, 300)
+    method = "" if quantised is None else method_of(quantised)
+    readers = _READERS.get(method, {})
     if method == "awq" and transformers_release() == "4":
         readers = {"autoawq": "awq"}
     missing = [package for package, module in readers.items() if find_spec(module) is None]
+    cure = ""
     if missing:
-        what = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
-    elif isinstance(error, ImportError):
-        what = (
-            f"and what is installed to read it does not fit together ({first_line(error, 300)}): "
+        cure = f"which transformers reads with {' and '.join(readers)}: pip install {' '.join(missing)}"
+    elif readers and isinstance(error, ImportError):
+        cure = (
+            f"and what is installed to read it does not fit together ({first}): "
             f"pip install -U transformers {' '.join(readers)}"
         )
-    else:
-        return None
-    instead = "Or use the same model unquantised, or as a .gguf file."
-    return ModelError(f"{shown} is quantised by {method}, {what}. {instead}")
-
-
-def _load_error(shown: str, error: Exception) -> ModelError:
-    first = first_line(error, 300)
+    if cure:
+        instead = "Or use the same model unquantised, or as a .gguf file."
+        return ModelError(f"{shown} is quantised by {method}, {cure}. {instead}")
     if "connect" in str(error).lower() or "offline" in str(error).lower():
         return ModelError(
             f"{shown} is not on this machine and the hub could not be reached ({first}). Connect once "

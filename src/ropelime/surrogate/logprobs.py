@@ -130,42 +130,33 @@ class ScoreCollector:
             self._kl[mask, token] = kl.double().cpu().numpy()
 
 
-class ResultRouter:
-    """Hands the results of forward passes to the requests that they belong to."""
-
-    def __init__(self, collectors: Sequence[ScoreCollector], first_masks: Ints) -> None:
-        self._collectors, self._first_masks = collectors, first_masks
-
-    def add(self, result: ForwardResult) -> None:
-        """Cut a result into those of the requests."""
-        if len(self._collectors) == 1:
-            self._collectors[0].add(result)
-            return
-        owner = self._owners(result.scored[:, 0])
-        whole = self._owners(np.array([sequence.index for sequence in result.whole], dtype=int))
-        cached = self._owners(np.array([sequence.index for sequence in result.cached], dtype=int))
-        tokens = np.repeat(whole, [sequence.length for sequence in result.whole])
-        requests = sorted({*owner.tolist(), *whole.tolist(), *cached.tolist()})
-        for done in self._collectors[: requests[0] if requests else 0]:
-            done.release()  # no result will come for it any more
-        for request in requests:
-            first = int(self._first_masks[request])
-            mine = np.flatnonzero(owner == request)
-            kept = torch.as_tensor(np.flatnonzero(tokens == request))
-            self._collectors[request].add(
-                ForwardResult(
-                    result.scored[mine] - np.array([first, 0]),
-                    result.logits[torch.as_tensor(mine, device=result.logits.device)],
-                    _renumbered(result.whole, whole == request, first),
-                    _renumbered(result.cached, cached == request, first),
-                    {n: pool[kept.to(pool.device)] for n, pool in result.keys.items()},
-                    {n: pool[kept.to(pool.device)] for n, pool in result.hidden.items()},
-                )
+def route(collectors: Sequence[ScoreCollector], first_masks: Ints, result: ForwardResult) -> None:
+    """Hand the result of a forward pass to the requests that it belongs to."""
+    if len(collectors) == 1:
+        collectors[0].add(result)
+        return
+    indices = ([sequence.index for sequence in part] for part in (result.whole, result.cached))
+    owner, whole, cached = (
+        np.searchsorted(first_masks, masks, "right") - 1 for masks in (result.scored[:, 0], *indices)
+    )
+    tokens = np.repeat(whole, [sequence.length for sequence in result.whole])
+    requests = sorted({*owner.tolist(), *whole.tolist(), *cached.tolist()})
+    for done in collectors[: requests[0] if requests else 0]:
+        done.release()  # no result will come for it any more
+    for request in requests:
+        first = int(first_masks[request])
+        mine = np.flatnonzero(owner == request)
+        kept = torch.as_tensor(np.flatnonzero(tokens == request))
+        collectors[request].add(
+            ForwardResult(
+                result.scored[mine] - np.array([first, 0]),
+                result.logits[torch.as_tensor(mine, device=result.logits.device)],
+                _renumbered(result.whole, whole == request, first),
+                _renumbered(result.cached, cached == request, first),
+                {n: pool[kept.to(pool.device)] for n, pool in result.keys.items()},
+                {n: pool[kept.to(pool.device)] for n, pool in result.hidden.items()},
             )
-
-    def _owners(self, masks: Ints) -> Ints:
-        """The request that each mask belongs to."""
-        return np.searchsorted(self._first_masks, masks, "right") - 1
+        )
 
 
 def _renumbered(sequences: list[TokenSequence], which: Masks, first: int) -> list[TokenSequence]:

@@ -6,7 +6,7 @@ Only the tokenizer of the model is loaded on this machine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -27,19 +27,18 @@ from ropelime.surrogate.base import (
 )
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.chat_template import Encoder
-from ropelime.surrogate.checkpoints import load_tokenizer
+from ropelime.surrogate.checkpoints import Say, load_tokenizer
 from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints, Masks
 
 KEY = "ROPELIME_SERVER_KEY"  # never the key of the answering model, which goes to its own server only
-_SCHEMES = ("http://", "https://")
 
 
 def is_served(name: str) -> bool:
     """Whether a surrogate's name is the address of one behind a server."""
-    return name.startswith(_SCHEMES)
+    return name.startswith(("http://", "https://"))
 
 
 class ServerSurrogate(Surrogate):
@@ -62,7 +61,7 @@ class ServerSurrogate(Surrogate):
         concurrency: int = 8,
         timeout: float = 120.0,
         retries: int = 2,
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> None:
         """Load the tokenizer; nothing is sent yet.
 
@@ -81,8 +80,9 @@ class ServerSurrogate(Surrogate):
         sdk()
         if not isinstance(model, str) or not model.strip():
             raise InputError(f"model must be the name of a model at the server, not {model!r}.")
-        _check_count("concurrency", concurrency, 1)
-        _check_count("retries", retries, 0)
+        for name, value, least in (("concurrency", concurrency, 1), ("retries", retries, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
         if not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise InputError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
         server = Server(
@@ -95,23 +95,19 @@ class ServerSurrogate(Surrogate):
             set_key=KEY,
             set_timeout="timeout=... of ServerSurrogate",
         )
+        self.base_url = server.base_url
         self._client = CompletionsClient(server, model, concurrency)
         named = tokenizer is None or isinstance(tokenizer, str)
         label = str((tokenizer if named else getattr(tokenizer, "name_or_path", "")) or model)
         # As load_surrogate takes it, so that an explanation can be extended.
-        self.name = f"{server.base_url}#{model}" + (f"#{label}" if label != model else "")
+        self.name = f"{self.base_url}#{model}" + (f"#{label}" if label != model else "")
         self._tokenizer = _tokenizer(model, tokenizer, say) if named else tokenizer
         self._encoder = Encoder(self._tokenizer)
         self._window: ContextWindow | None = None
         self._served_by = ""
 
-    @property
-    def base_url(self) -> str:
-        """The address of the server."""
-        return self._client.server.base_url
-
     @classmethod
-    def of(cls, spec: str, *, say: Callable[[str], None] | None = None) -> ServerSurrogate:
+    def of(cls, spec: str, *, say: Say | None = None) -> ServerSurrogate:
         """Parse ``"http://HOST:8000/v1#MODEL"``, or ``"http://HOST:8000/v1#MODEL#TOKENIZER"``."""
         base_url, *names = spec.split("#")
         if len(names) not in (1, 2) or not all(names):
@@ -210,7 +206,7 @@ class ServerScorer(Scorer):
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that scoring each mask takes by itself."""
-        return np.array([len(self._ids(mask)) for mask in masks])
+        return self.tokenized.lengths(masks)
 
     def _ids(self, mask: Masks) -> tuple[int, ...]:
         """All tokens of a masked prompt with the output."""
@@ -235,7 +231,7 @@ class ServerScorer(Scorer):
         return answer
 
 
-def _tokenizer(model: str, name: str | None, say: Callable[[str], None] | None) -> Any:
+def _tokenizer(model: str, name: str | None, say: Say | None) -> Any:
     try:
         return load_tokenizer(*locate(name or model, say=say))
     except (InputError, ModelError) as error:
@@ -245,8 +241,3 @@ def _tokenizer(model: str, name: str | None, say: Callable[[str], None] | None) 
             f"The tokenizer of {model} is needed on this machine, and that name does not lead to one "
             f"({error}) Name it: ServerSurrogate(..., tokenizer=...), or URL#MODEL#TOKENIZER."
         ) from None
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
