@@ -16,7 +16,7 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
-from ropelime.typing import Ints, Masks
+from ropelime.typing import Floats, Ints, Masks
 
 Progress = Callable[[int, int], None]  # tokens done, tokens in all
 
@@ -218,15 +218,40 @@ class FunctionSurrogate(Surrogate):
         return {"name": self.name}
 
 
-class FunctionScorer(Scorer):
+class OutputScorer(Scorer):
+    """A scorer that gives log-probabilities of the output and nothing else."""
+
+    @abstractmethod
+    def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
+        """(N, T) log-probabilities of the output under each mask, and the tokens run for them."""
+
+    def score(
+        self,
+        masks: Masks,
+        *,
+        kl: bool,
+        spaces: Sequence[RopeSpace] = (),
+        cached: bool = False,
+        question: bool = False,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """As :meth:`Scorer.score`; refuses whatever is more than the output."""
+        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
+        start = time.perf_counter()
+        logprob, tokens_run = self.logprob(masks, progress)
+        seconds = time.perf_counter() - start
+        return Scores(masks, logprob, None, {}, self.cost(masks), tokens_run, seconds)
+
+
+class FunctionScorer(OutputScorer):
     """Scores masks by calling a function."""
 
     def __init__(
         self, function: Callable[[Masks], Any], features: tuple[Feature, ...], output: str
     ) -> None:
         self._function = function
-        # Called on the full prompt once, to learn how many output tokens it has.
-        tokens = self._call(np.ones((1, len(features)), dtype=bool)).shape[1]
+        self.output_spans = ()  # not known until it has been called on the full prompt
+        tokens = self.logprob(np.ones((1, len(features)), dtype=bool))[0].shape[1]
         if tokens > len(output):
             raise InputError(
                 f"The surrogate gives {tokens} log-probabilities for an output of {len(output)} "
@@ -239,7 +264,8 @@ class FunctionScorer(Scorer):
         """A token for each kept feature and each of the output."""
         return np.asarray(masks.sum(1) + len(self.output_spans))
 
-    def _call(self, masks: Masks) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
+        """Call the function on all masks at once."""
         values = np.asarray(self._function(masks), dtype=float)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or len(values) != len(masks) or not values.shape[1]:
@@ -249,22 +275,4 @@ class FunctionScorer(Scorer):
             )
         if not np.isfinite(values).all():
             raise ModelError("The surrogate gave back NaN or infinite log-probabilities.")
-        return values
-
-    def score(
-        self,
-        masks: Masks,
-        *,
-        kl: bool,
-        spaces: Sequence[RopeSpace] = (),
-        cached: bool = False,
-        question: bool = False,
-        progress: Progress | None = None,
-    ) -> Scores:
-        """Call the function on all masks at once."""
-        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
-        start = time.perf_counter()
-        logprob = self._call(masks)
-        tokens = self.cost(masks)
-        seconds = time.perf_counter() - start
-        return Scores(masks, logprob, None, {}, tokens, int(tokens.sum()), seconds)
+        return values, int(self.cost(masks).sum())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.text.prompt import Message, Prompt, Span
+from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Ints
 
 _BETWEEN = "\n\n"  # messages that share a turn
@@ -136,8 +136,22 @@ class Encoder:
                 "The chat template of the surrogate does not write out every message once and in "
                 "order. Pass prompt= instead of messages=, or choose another surrogate."
             )
-        written = [prompt.messages[i] for i in named]
-        return _fill(re.split(either, frame), prompt, written, real)
+        text, *rest = re.split(either, frame)
+        pieces = []
+        for number, after in zip(named, rest, strict=True):
+            message = prompt.messages[number]
+            content = prompt.content(message)
+            ways = (content, content.strip(), content.rstrip(), content.lstrip())  # Gemma's trims
+            written = next((way for way in ways if real.startswith(text + way + after)), content)
+            pieces.append((len(text), message.start + content.find(written), len(written)))
+            text += written + after
+        if text != real:
+            raise InputError(
+                "The chat template of the surrogate rewrites what the messages say (some cut the "
+                "thoughts of earlier answers), so parts of them cannot be found again. Take out what "
+                "it rewrites, or choose another surrogate."
+            )
+        return Rendered(text, tuple(pieces))
 
     def _template(self, turns: list[Turn], contents: Mapping[int, str] | Sequence[str]) -> str:
         messages = [
@@ -217,24 +231,6 @@ def _turns(prompt: Prompt) -> list[list[Turn]]:
         else:
             merged.append(Turn(role, turn.holds))
     return [plain, *([known] if known != plain else []), *([merged] if merged != known else [])]
-
-
-def _fill(frame: list[str], prompt: Prompt, messages: Sequence[Message], real: str) -> Rendered:
-    """Put the messages between the parts of the frame, trimmed where the template trims (Gemma's)."""
-    text, pieces = frame[0], []
-    for message, after in zip(messages, frame[1:], strict=True):
-        content = prompt.content(message)
-        ways = (content, content.strip(), content.rstrip(), content.lstrip())
-        written = next((way for way in ways if real.startswith(text + way + after)), content)
-        pieces.append((len(text), message.start + content.find(written), len(written)))
-        text += written + after
-    if text != real:
-        raise InputError(
-            "The chat template of the surrogate rewrites what the messages say (some cut the thoughts "
-            "of earlier answers), so parts of them cannot be found again. Take out what it rewrites, "
-            "or choose another surrogate."
-        )
-    return Rendered(text, tuple(pieces))
 
 
 def _in_prompt(rendered: Rendered, start: int, end: int) -> Span | None:

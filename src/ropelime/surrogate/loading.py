@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ropelime.errors import InputError, first_line
 from ropelime.surrogate.base import FunctionSurrogate, Surrogate
@@ -155,9 +154,6 @@ def best_dtype(device: str) -> str:
 
     if device.startswith("cuda"):
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    probes: list[Any] = [
-        getattr(torch.cpu, name, None)
-        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    ]
-    fast = device == "cpu" and any(probe is not None and probe() for probe in probes)
+    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")  # not in every release
+    fast = device == "cpu" and any(getattr(torch.cpu, probe, bool)() for probe in probes)
     return "bfloat16" if fast else "float32"

@@ -5,7 +5,6 @@ Only the tokenizer of the model is loaded on this machine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
@@ -15,16 +14,7 @@ import numpy as np
 from ropelime.clients.completions import CompletionsClient, TokenLogprobs
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
-from ropelime.method.rope import RopeSpace
-from ropelime.method.scores import Scores
-from ropelime.surrogate.base import (
-    Ablation,
-    Progress,
-    Scorer,
-    Surrogate,
-    check_first_unmasked,
-    check_only_output,
-)
+from ropelime.surrogate.base import Ablation, OutputScorer, Progress, Surrogate, check_first_unmasked
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.checkpoints import Say, load_tokenizer
@@ -162,7 +152,7 @@ class ServerSurrogate(Surrogate):
                 )
 
 
-class ServerScorer(Scorer):
+class ServerScorer(OutputScorer):
     """One prompt and one output, ready to be scored under any masks."""
 
     def __init__(
@@ -182,27 +172,14 @@ class ServerScorer(Scorer):
         assert answer is not None
         return ids, answer
 
-    def score(
-        self,
-        masks: Masks,
-        *,
-        kl: bool,
-        spaces: Sequence[RopeSpace] = (),
-        cached: bool = False,
-        question: bool = False,
-        progress: Progress | None = None,
-    ) -> Scores:
-        """As :meth:`Scorer.score`; the same tokens are never sent twice."""
-        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
+    def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
+        """Score what is new: the same tokens are never sent twice."""
         check_first_unmasked(masks)
-        start = time.perf_counter()
+        self._window.check_placeholders(int(self.cost(masks).max()))
         sequences = [self._ids(mask) for mask in masks]
-        tokens = self.cost(masks)
-        self._window.check_placeholders(int(tokens.max()))
         self._send([ids for ids in dict.fromkeys(sequences) if ids not in self._known], progress)
-        logprob = np.stack([self._known[ids] for ids in sequences])
         tokens_run, self._tokens_run = self._tokens_run, 0
-        return Scores(masks, logprob, None, {}, tokens, tokens_run, time.perf_counter() - start)
+        return np.stack([self._known[ids] for ids in sequences]), tokens_run
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that scoring each mask takes by itself."""
