@@ -38,10 +38,9 @@ def known() -> list[Known]:
 
 
 def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
-    """Find what a name stands for; downloads the embedded model if it is missing.
+    """What ``from_pretrained`` takes for a name, and the file in it where that is a GGUF file.
 
-    Returns:
-        What ``from_pretrained`` takes, and the file in it where that is a GGUF file.
+    The embedded model is downloaded if it is missing.
     """
     if name == EMBEDDED:
         return str(fetch_embedded(say=say)), None

@@ -23,12 +23,7 @@ _LOGITS_ON_CPU = 1 << 19  # as many as its caches hold
 
 
 class ScoreCollector:
-    """Collects the scores of one request from the results of forward passes.
-
-    Attributes:
-        sequences: The sequences of its distinct masks.
-        distances: Distances in each rotary space that was requested.
-    """
+    """Collects the scores of one request from the results of forward passes."""
 
     def __init__(
         self,

@@ -1,11 +1,7 @@
 """The rotary position embedding (RoPE) of a model, and distances between prompts in its space.
 
-How a model rotates its keys is measured, not looked up by its name. Shifting all positions by one
-changes the keys of a rotary model by one rotation; whichever pairing of dimensions and set of
-frequencies explains that rotation is the model's own. A wrong pairing would run as well and mean
-nothing.
-
-Distances are computed while the model runs. Spans are reduced on its device.
+How a model rotates its keys is measured, not looked up by its name: a wrong pairing of dimensions
+would run as well and mean nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from ropelime.typing import Floats, Ints, Masks
 
 Planes = tuple[torch.Tensor, torch.Tensor]  # both coordinates in each plane: (tokens, heads, P)
 
-_DISTANCES_AT_ONCE = 1 << 24
+_DISTANCES_AT_ONCE = 1 << 24  # between spans
 
 
 @dataclass(frozen=True)
@@ -175,11 +171,7 @@ class RotaryDistances:
     def _spans(
         self, sequences: list[TokenSequence], a: torch.Tensor, b: torch.Tensor
     ) -> tuple[Ints, Ints, torch.Tensor, torch.Tensor]:
-        """Mean magnitude and phase of every feature that is kept in every sequence.
-
-        Returns:
-            (s,) the number of the sequence, (s,) the feature, (s, D) magnitudes and (s, D) phases.
-        """
+        """(s,) sequence, (s,) feature, (s, D) mean magnitude and (s, D) phase of all that is kept."""
         owner = np.concatenate([sequence.owner for sequence in sequences])
         which = np.repeat(np.arange(len(sequences)), [sequence.length for sequence in sequences])
         token = np.flatnonzero(owner >= 0)
