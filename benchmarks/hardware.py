@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from ropelime.surrogate.local import LocalSurrogate
-from ropelime.surrogate.memory import head_size
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048
@@ -52,7 +51,8 @@ class Size:
             for module in model.modules()
             if module is not head and not isinstance(module, torch.nn.Embedding)
         )
-        return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * head_size(model))
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        return cls(linear, head.weight.numel(), int(config.num_hidden_layers), heads * int(size))
 
     def operations(self, lengths: Sequence[int], outputs: int) -> float:
         """Operations of scoring without prefix sharing and without padding.

@@ -109,14 +109,8 @@ def input_device(model: Any) -> torch.device:
     return torch.device(embedding.weight.device if runs_on is None else runs_on)
 
 
-def head_size(model: Any) -> int:
-    """Dimensions of a head."""
-    config = model.config.get_text_config()
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
 def key_width(model: Any) -> int:
     """Key heads times their dimensions."""
     config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(heads) * head_size(model)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads) * int(size)
