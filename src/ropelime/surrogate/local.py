@@ -106,7 +106,7 @@ class LocalSurrogate(Surrogate):
         collectors = [self._collector(request) for request in requests]
         shares_previous = [request.shares_previous for request in requests]
         sequences = JoinedSequences([c.sequences for c in collectors], shares_previous)
-        keys, hidden = (set().union(*(c.layers(s) for c in collectors)) for s in ("key", "hidden"))
+        keys, hidden = ({n for c in collectors for n in c.layers(space)} for space in ("key", "hidden"))
         take = partial(route, collectors, sequences.first_masks)
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(

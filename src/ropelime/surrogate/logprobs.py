@@ -130,7 +130,7 @@ def route(collectors: Sequence[ScoreCollector], first_masks: Ints, result: Forwa
     if len(collectors) == 1:
         collectors[0].add(result)
         return
-    indices = ([sequence.index for sequence in part] for part in (result.whole, result.cached))
+    indices = [np.array([s.index for s in part], dtype=int) for part in (result.whole, result.cached)]
     owner, whole, cached = (
         np.searchsorted(first_masks, masks, "right") - 1 for masks in (result.scored[:, 0], *indices)
     )
