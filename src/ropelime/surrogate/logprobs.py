@@ -79,7 +79,7 @@ class ScoreCollector:
         bad = ~(np.isfinite(logprob[:, output]) & np.isfinite(kl[:, output])).all(1)
         if bad.any():
             raise ModelError(
-                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(bad)} masks "
+                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(kl)} masks "
                 f"in {str(dtype).removeprefix('torch.')}. Try dtype='float32'; if that fails too, the "
                 "model file is damaged."
             )
