@@ -10,8 +10,8 @@ from benchmarks.method import Method
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
 from ropelime.method.scores import Scores
+from ropelime.results.diagnostics import indicators
 from ropelime.results.explanation import ExplanationData
-from ropelime.results.trust import indicators
 from ropelime.typing import Floats, Masks
 
 _MANY = 450

@@ -31,7 +31,7 @@ ORDER = [
     ["method.kernels", "method.targets", "method.regression"],
     ["method.uncertainty"],
     ["method.attribution"],
-    ["method.schedule", "results.diagnostics", "results.trust"],
+    ["method.schedule", "results.diagnostics"],
     ["surrogate"],
     ["options"],
     ["results.explanation"],

@@ -10,7 +10,7 @@ from benchmarks.evaluation.labels import Labels, auroc
 from benchmarks.names import EVIDENCE, FAITHFUL
 from benchmarks.store import Row
 from benchmarks.summary import Results
-from ropelime.results.trust import estimate
+from ropelime.results.diagnostics import estimate
 from ropelime.typing import Floats
 
 _BINS = 5

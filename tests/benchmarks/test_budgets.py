@@ -17,7 +17,7 @@ from benchmarks.cli import main
 from benchmarks.store import read
 from benchmarks.summary import load
 from conftest import byte_level, tiny_model
-from ropelime.results.trust import estimate
+from ropelime.results.diagnostics import estimate
 
 
 def test_gold_paragraphs_stand_there_twice(tmp_path: Path) -> None:

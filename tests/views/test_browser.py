@@ -14,7 +14,7 @@ import pytest
 from test_html import HOSTILE, TWO, hostile
 
 from ropelime import Explanation, explain
-from ropelime.results.trust import Trust
+from ropelime.results.diagnostics import Trust
 from ropelime.views.html import payload, static
 from toy import COEF, additive, toy
 

@@ -12,8 +12,7 @@ from ropelime.errors import InputError
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
-from ropelime.results.diagnostics import Diagnostics, diagnose
-from ropelime.results.trust import Trust, judge
+from ropelime.results.diagnostics import Diagnostics, Trust, diagnose, judge
 from ropelime.text import segmentation
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span

@@ -18,9 +18,8 @@ from ropelime.files import replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
-from ropelime.results.diagnostics import Diagnostics
+from ropelime.results.diagnostics import Diagnostics, Trust
 from ropelime.results.explanation import Cost, ExplanationData
-from ropelime.results.trust import Trust
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
 from ropelime.typing import Floats

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.method.attribution import Attribution
-from ropelime.results.trust import Trust, judge
+from ropelime.results.diagnostics import Trust, judge
 from toy import additive, scoring, toy
 
 N = 40
