@@ -9,7 +9,8 @@ answer whose log-probability no masked prompt changed by 0.1 nats per token rest
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,32 +22,22 @@ from ropelime.results.citations import FACTOR, MIN_CHANGE, largest_change
 from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten
+from ropelime.typing import Masks
 
-KINDS = ("rests_on", "not_rests_on")
 PARTS = ("document", "message", "role", "source", "text")
-_LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}
+_LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}  # by the kind of assertion
 
 
 @dataclass(frozen=True)
 class Assertion:
-    """What must hold.
+    """What must hold."""
 
-    Attributes:
-        kind: ``"rests_on"`` or ``"not_rests_on"``.
-        part: How the part of the prompt is selected: ``"document"``, ``"message"``, ``"role"``,
-            ``"source"`` or ``"text"``.
-        value: Its index, counted from 0, or its name or text.
-        limit: The normalised weight from which it carries the answer; the rule of this module if None.
-        factor: How many times its equal weight it must exceed, where there is no limit.
-        of: The part of the answer that this is about; all of it if empty.
-    """
-
-    kind: str
-    part: str
-    value: int | str
-    limit: float | None = None
-    factor: float = FACTOR
-    of: str = ""
+    kind: str  # "rests_on" or "not_rests_on"
+    part: str  # how the part of the prompt is selected, one of PARTS
+    value: int | str  # its index, counted from 0, or its name or text
+    limit: float | None = None  # the normalised weight to compare with; the rule above if None
+    factor: float = FACTOR  # how many times its equal weight it must exceed, where there is no limit
+    of: str = ""  # the part of the answer that this is about; all of it if empty
 
     def __str__(self) -> str:
         about = f"{_quoted(self.of)} " if self.of else ""
@@ -61,32 +52,25 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an assertion holds, and by how much.
-
-    Attributes:
-        holds: Whether it does.
-        weight: The normalised weight of the part, from -1 to 1; negative if it opposes the answer.
-        threshold: What the weight is compared with.
-        why: The comparison in words.
-    """
+    """Whether an assertion holds, and by how much."""
 
     holds: bool
-    weight: float
-    threshold: float
-    why: str
+    weight: float  # normalised, of the part, from -1 to 1; negative if it opposes the answer
+    threshold: float  # what the weight is compared with
+    why: str  # the comparison in words
 
 
 def read(data: Any) -> Assertion:
     """Parse an assertion such as ``{"rests_on": {"document": 3}, "at_least": 0.5}``."""
     if not isinstance(data, Mapping):
         raise InputError(f"An assertion is a mapping such as {{'rests_on': {{...}}}}, not {data!r}.")
-    kinds = [kind for kind in KINDS if kind in data]
+    kinds = [kind for kind in _LIMITS if kind in data]
     if len(kinds) != 1:
-        raise InputError(f"An assertion has exactly one of {' and '.join(KINDS)}; got {list(data)}.")
+        raise InputError(f"An assertion has exactly one of {' and '.join(_LIMITS)}; got {list(data)}.")
     kind = kinds[0]
     for name in data:
         if name not in (kind, _LIMITS[kind], "factor", "of"):
-            raise unknown("key of an assertion", name, [*KINDS, _LIMITS[kind], "factor", "of"])
+            raise unknown("key of an assertion", name, [*_LIMITS, _LIMITS[kind], "factor", "of"])
     selector = data[kind]
     if not isinstance(selector, Mapping) or len(selector) != 1:
         raise InputError(f"{kind} takes one of {', '.join(PARTS)}, as in {{'document': 3}}.")
@@ -94,11 +78,11 @@ def read(data: Any) -> Assertion:
     if part not in PARTS:
         raise unknown("part of a prompt", part, PARTS)
     expected = int if part in ("document", "message") else str
-    if isinstance(value, bool) or not isinstance(value, expected) or value in ("",):
+    if isinstance(value, bool) or not isinstance(value, expected) or value == "":
         needs = "a number, counted from 0" if expected is int else "a text"
         raise InputError(f"{kind}: {part} must be {needs}, not {value!r}.")
-    limit = _number(data, _LIMITS[kind], 0.0, 1.0)
-    factor = _number(data, "factor", 0.0, math.inf)
+    limit = _number(data, _LIMITS[kind], 1.0)
+    factor = _number(data, "factor", math.inf)
     if not isinstance(data.get("of", ""), str):
         raise InputError(f"of must be a text from the answer, not {data['of']!r}.")
     return Assertion(kind, part, value, limit, FACTOR if factor is None else factor, data.get("of", ""))
@@ -111,35 +95,29 @@ def check(e: ExplanationData, assertion: Assertion) -> Verdict:
         if at < 0:
             raise InputError(f"The answer does not contain {_quoted(assertion.of)}.")
         e = for_output(e, at, at + len(assertion.of))
+    selected, limit, rests_on = assertion.selected, assertion.limit, assertion.kind == "rests_on"
     inside = _features(e, assertion)
     equal = float(inside.mean())
-    if equal == 1.0 and assertion.limit is None:
-        raise InputError(
-            f"All features are in {assertion.selected}, so no other part can be compared with it."
-        )
+    if equal == 1.0 and limit is None:
+        raise InputError(f"All features are in {selected}, so no other part can be compared with it.")
     weight = float((np.sign(e.weights) * e.normalized_weights)[inside].sum())
-    limit = assertion.limit
     threshold = min(assertion.factor * equal, (1 + equal) / 2) if limit is None else limit
-    has = f"{assertion.selected} has {round(weight, 2) + 0.0:.0%} of all weight"  # and never -0%
+    carries = weight > threshold or (weight == limit and rests_on)
     if largest_change(e, 0, len(e.output_spans)) < MIN_CHANGE:
-        carries, why = (
-            False,
-            f"{has}, but no masked prompt changed the answer: it rests on nothing here",
-        )
+        carries, why = False, ", but no masked prompt changed the answer: it rests on nothing here"
     elif limit is None:
-        carries = weight > threshold
-        why = f"{has}; the threshold is {threshold:.0%}, and {equal:.0%} if all features were equal"
+        why = f"; the threshold is {threshold:.0%}, and {equal:.0%} if all features were equal"
     else:
-        carries = weight >= limit if assertion.kind == "rests_on" else weight > limit
-        why = f"{has}; {_LIMITS[assertion.kind].replace('_', ' ')} {limit:.0%} was required"
-    return Verdict(carries == (assertion.kind == "rests_on"), weight, threshold, why)
+        why = f"; {_LIMITS[assertion.kind].replace('_', ' ')} {limit:.0%} was required"
+    has = f"{selected} has {round(weight, 2) + 0.0:.0%} of all weight"  # and never -0%
+    return Verdict(carries == rests_on, weight, threshold, has + why)
 
 
-def _features(e: ExplanationData, assertion: Assertion) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _features(e: ExplanationData, assertion: Assertion) -> Masks:
     """(n,) which features are in the selected part; at least one is."""
     part, value, prompt = assertion.part, assertion.value, e.prompt
     if part == "text":
-        spans = _occurrences(prompt.text, str(value))
+        spans = [match.span() for match in re.finditer(re.escape(str(value)), prompt.text)]
         if not spans:
             raise InputError(f"The prompt does not contain {_quoted(value)}.")
         inside = [any(f.start < end and f.end > start for start, end in spans) for f in e.features]
@@ -150,34 +128,25 @@ def _features(e: ExplanationData, assertion: Assertion) -> np.ndarray[Any, np.dt
         count = len(prompt.parts if needs == "context" else prompt.messages)
         if isinstance(value, int) and not 0 <= value < count:
             raise InputError(f"There is no {part} {value}; they are 0 to {count - 1}.")
-        selects: dict[str, Callable[[int], bool]] = {
-            "document": lambda i: i == value,
-            "message": lambda i: i == value,
-            "role": lambda i: prompt.messages[i].role == value,
-            "source": lambda i: f"/{prompt.origin(i).source}".endswith(f"/{value}"),
-        }
-        inside = [selects[part](f.part) for f in e.features]
+        if part == "role":
+            inside = [prompt.messages[f.part].role == value for f in e.features]
+        elif part == "source":
+            inside = [f"/{prompt.origin(f.part).source}".endswith(f"/{value}") for f in e.features]
+        else:
+            inside = [f.part == value for f in e.features]
     if not any(inside):
         raise InputError(f"No feature is in {assertion.selected}.")
     return np.array(inside)
 
 
-def _occurrences(text: str, piece: str) -> list[tuple[int, int]]:
-    spans, at = [], text.find(piece)
-    while at >= 0:
-        spans.append((at, at + len(piece)))
-        at = text.find(piece, at + len(piece))
-    return spans
-
-
-def _number(data: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
+def _number(data: Mapping[str, Any], name: str, high: float) -> float | None:
     value = data.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise InputError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= high:
+        raise InputError(f"{name} must be a number from 0 to {high:g}, not {value!r}.")
     return float(value)
 
 
 def _quoted(value: int | str) -> str:
-    return repr(shorten(value, 60)) if isinstance(value, str) else str(value)
+    return repr(shorten(value, 60) if isinstance(value, str) else value)

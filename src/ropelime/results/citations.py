@@ -24,8 +24,7 @@ class Source:
         number: Its number in the list, from 1, in the order of first citation.
         feature: Its index among the features.
         text: Its text.
-        where: The chunk, with its source and page, or the message that it is part of; empty for a
-            plain prompt.
+        where: Its chunk, with source and page, or its message; empty for a plain prompt.
     """
 
     number: int
@@ -66,21 +65,14 @@ class Cited:
     sources: tuple[Source, ...]
 
     def __str__(self) -> str:
-        lines = [self._marked("[{}]"), ""]
-        for source in self.sources:
-            where = f" ({source.where})" if source.where else ""
-            lines.append(f"[{source.number}] {_line(source.text)}{where}")
-        if not self.sources:
-            lines.append("No part of the prompt stands out as a source.")
-        return "\n".join(lines)
+        sources = [f"[{source.number}] {_line(source)}" for source in self.sources]
+        none = "No part of the prompt stands out as a source."
+        return "\n".join([self._marked("[{}]"), "", *(sources or [none])])
 
     def to_markdown(self) -> str:
         """The same with Markdown footnotes; the answer keeps its Markdown, sources are escaped."""
-        lines = [self._marked("[^{}]"), ""]
-        for source in self.sources:
-            where = f" ({_escaped(source.where)})" if source.where else ""
-            lines.append(f"[^{source.number}]: {_escaped(_line(source.text))}{where}")
-        return "\n".join(lines).rstrip("\n") + "\n"
+        sources = [f"[^{source.number}]: {_escaped(_line(source))}" for source in self.sources]
+        return "\n".join([self._marked("[^{}]"), "", *sources]).rstrip("\n") + "\n"
 
     def _marked(self, mark: str) -> str:
         text, at = "", 0
@@ -110,21 +102,14 @@ def cite(e: ExplanationData) -> Cited:
     for start, end in e.output_sentences:
         first, last = e.tokens_in(start, end)
         weights = e.token_weights[:, first:last].sum(1)
-        total = np.abs(weights).sum()
+        normalized = weights / (np.abs(weights).sum() or 1.0)
         chosen: list[int] = []
-        normalized = weights / total if total > 0 else weights
         if largest_change(e, first, last) >= MIN_CHANGE:
             threshold = max(enough, BESIDE * float(np.abs(normalized).max()))
             order = np.argsort(-normalized, kind="stable")[:MAX_SOURCES]
             chosen = [int(i) for i in order if normalized[i] >= threshold]
-        sentences.append(
-            CitedSentence(
-                start,
-                end,
-                tuple(numbers.setdefault(i, len(numbers) + 1) for i in chosen),
-                tuple(float(normalized[i]) for i in chosen),
-            )
-        )
+        marks = tuple(numbers.setdefault(i, len(numbers) + 1) for i in chosen)
+        sentences.append(CitedSentence(start, end, marks, tuple(normalized[chosen].tolist())))
     sources = tuple(
         Source(number, i, e.features[i].text.strip(), e.prompt.where(e.features[i].part))
         for i, number in numbers.items()
@@ -138,8 +123,8 @@ def largest_change(e: ExplanationData, first: int, last: int) -> float:
     return float(np.abs(logprob - logprob[0]).mean(1).max())
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _line(source: Source) -> str:
+    return " ".join(source.text.split()) + (f" ({source.where})" if source.where else "")
 
 
 def _escaped(text: str) -> str:

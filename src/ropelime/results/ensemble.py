@@ -16,7 +16,6 @@ from ropelime.results.explanation import Cost, ExplanationData, slice_output
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
-_UNIT = "normalised weight"
 _AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which the trust says so
 
 
@@ -26,9 +25,6 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     Every member's weights are normalised, so that a more confident one does not count for more, and
     averaged. The scores, the output tokens, the notes and the figures are the first member's, the
     warnings those of all.
-
-    Args:
-        members: The explanations, at least two.
     """
     first = members[0]
     for other in members[1:]:
@@ -41,7 +37,9 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     totals = [float(np.abs(m.weights).sum()) or np.inf for m in members]
     each = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
     weights = each.mean(0)
-    agreement = _agreement(each)
+    pairs = combinations(np.abs(each), 2)
+    # Mean pairwise rank correlation; 0 where one has no ranking.
+    agreement = float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
     trusted = [m.trust for m in members if m.trust is not None]
     return replace(
         first,
@@ -58,7 +56,7 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
         diagnostics=replace(first.diagnostics, warnings=_warnings(members)),
         config={
             **first.config,
-            "unit": _UNIT,
+            "unit": "normalised weight",
             "surrogates": [m.config["surrogate"] for m in members],
             "agreement": round(agreement, 6),
         },
@@ -79,12 +77,6 @@ def _name(member: ExplanationData) -> str:
     return str(member.config["surrogate"].get("name", "a surrogate"))
 
 
-def _agreement(each: Floats) -> float:
-    """Mean pairwise rank correlation of the members' weights; 0 where one has no ranking."""
-    pairs = combinations(np.abs(each), 2)
-    return float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
-
-
 def _intervals(
     members: Sequence[ExplanationData], each: Floats, totals: Sequence[float]
 ) -> Floats | None:
@@ -94,32 +86,28 @@ def _intervals(
     from scipy.special import stdtrit
 
     halves = [
-        np.ptp(np.asarray(m.intervals), axis=1) / 2 / total
-        if np.isfinite(total)
-        else np.ones(len(m.weights))
+        np.where(np.isfinite(total), np.ptp(np.asarray(m.intervals), axis=1) / 2 / total, 1.0)
         for m, total in zip(members, totals, strict=True)
     ]
     count = len(members)
     own = np.sqrt(np.mean(np.square(halves), axis=0) / count)
-    quantile = float(stdtrit(count - 1, (1 + LEVEL) / 2))
-    apart = np.minimum(quantile, 3.0) * each.std(0, ddof=1) / np.sqrt(count)
-    half = np.hypot(own, apart)
-    return np.asarray(each.mean(0)[:, None] + half[:, None] * np.array([-1.0, 1.0]))
+    quantile = min(float(stdtrit(count - 1, (1 + LEVEL) / 2)), 3.0)
+    half = np.hypot(own, quantile * each.std(0, ddof=1) / np.sqrt(count))
+    return np.stack([each.mean(0) - half, each.mean(0) + half], 1)
 
 
 def _by_token(members: Sequence[ExplanationData], totals: Sequence[float]) -> Floats:
     """(n, T) weights for the first member's tokens; another's are spread over what they overlap."""
-    first = members[0]
-    total = first.token_weights / totals[0]
-    for member, of in zip(members[1:], totals[1:], strict=True):
-        into = np.array([_overlap(span, first.output_spans) for span in member.output_spans])
-        total = total + member.token_weights / of @ into
-    return np.asarray(total / len(members))
+    spans = members[0].output_spans
+    summed = members[0].token_weights / totals[0]
+    for member, total in zip(members[1:], totals[1:], strict=True):
+        into = np.array([_overlap(start, end, spans) for start, end in member.output_spans])
+        summed = summed + member.token_weights / total @ into
+    return np.asarray(summed / len(members))
 
 
-def _overlap(span: Span, over: Sequence[Span]) -> Floats:
+def _overlap(start: int, end: int, over: Sequence[Span]) -> Floats:
     """How a token is spread over those of another tokenizer, several of which may be one character."""
-    start, end = span
     shared = np.array([max(0, min(b, end) - max(a, start)) for a, b in over], dtype=float)
     if not shared.any():  # it covers no character: it goes to the nearest token
         shared[int(np.argmin([abs(a - start) for a, _ in over]))] = 1.0
@@ -130,23 +118,14 @@ def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> 
     """The mean of the members' trust, lowered where they disagree."""
     value = float(np.mean([t.value for t in trusted])) * (0.5 + 0.5 * max(agreement, 0.0))
     who = " and ".join([", ".join(names[:-1]), names[-1]])
-    if agreement >= _AGREE:
-        return Trust(value, f"{who} rank the parts alike. {trusted[0].text}")
     if agreement < _DIFFER:
         return Trust(value, f"{who} disagree about the ranking: treat it as a hint only.")
-    return Trust(value, f"{who} agree in part. {trusted[0].text}")
+    how = "rank the parts alike" if agreement >= _AGREE else "agree in part"
+    return Trust(value, f"{who} {how}. {trusted[0].text}")
 
 
 def for_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
-    """The explanation of one span of the output, from the scores that are there.
-
-    Args:
-        e: The explanation, of one surrogate or of several.
-        start: First character of the span in the output.
-        end: The character after its last.
-    """
-    if e.members:
-        part = combine([for_output(member, start, end) for member in e.members])
-    else:
-        part = slice_output(e, start, end)
+    """The explanation of one span of the output, from the scores that are there."""
+    parts = [for_output(member, start, end) for member in e.members]
+    part = combine(parts) if parts else slice_output(e, start, end)
     return replace(part, also=None if e.also is None else for_output(e.also, start, end))

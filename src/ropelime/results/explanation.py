@@ -162,13 +162,9 @@ class ExplanationData:
         spans = []
         for start, end in segmentation.sentences(self.output[first:last]):
             text = self.output[first + start : first + end]
-            start, end = (
-                first + start + len(text) - len(text.lstrip()),
-                first + start + len(text.rstrip()),
-            )
-            if any(a < end and b > start for a, b in self.output_spans):
-                spans.append((start, end))
-        return tuple(spans)
+            begin = first + start + len(text) - len(text.lstrip())
+            spans.append((begin, begin + len(text.strip())))
+        return tuple((a, b) for a, b in spans if a < b and self._inside(a, b))
 
     def tokens_in(self, start: int, end: int) -> tuple[int, int]:
         """The output tokens that lie in a span of the output, at least in part: first, and after last.
@@ -183,50 +179,43 @@ class ExplanationData:
                 f"({start}, {end}) does not lie in the explained output; "
                 f"{first} <= start < end <= {last} is needed."
             )
-        inside = [i for i, (a, b) in enumerate(self.output_spans) if a < end and b > start]
+        inside = self._inside(start, end)
         if not inside:
             raise InputError(f"No output token lies in ({start}, {end}).")
         return inside[0], inside[-1] + 1
 
+    def _inside(self, start: int, end: int) -> list[int]:
+        return [i for i, (a, b) in enumerate(self.output_spans) if a < end and b > start]
+
     def strategies(self) -> Recipe:
         """Target, kernel and regressor, built from ``config`` in a loaded explanation."""
-        config = self.config
-        return self.recipe or Recipe.of(*(config[name] for name in ("target", "kernel", "regressor")))
+        names = ("target", "kernel", "regressor")
+        return self.recipe or Recipe.of(*(self.config[name] for name in names))
 
 
 def explained(
     attribution: Attribution, scores: Scores, *, requested: int, notes: tuple[str, ...], **known: Any
 ) -> ExplanationData:
-    """The explanation out of a fit, with its intervals, diagnostics and trust.
+    """The explanation out of a fit and its scores, with intervals, diagnostics and trust.
 
-    Args:
-        attribution: The fit.
-        scores: The scores: the full prompt, the prompt with no feature, then the masks.
-        requested: How many masks the sampler was to draw.
-        notes: How the scoring differs from the request, and why.
-        **known: The other fields.
+    The first two scores are the full prompt and the prompt with no feature; ``known`` are all other
+    fields of the explanation.
     """
+    weights, half = attribution.weights, attribution.half_width
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
-        weights=attribution.weights,
+        weights=weights,
         token_weights=attribution.token_weights,
         surrogate_scores=scores,
         diagnostics=diagnose(scores, attribution, requested=requested, notes=notes),
-        intervals=attribution.weights[:, None]
-        + attribution.half_width[:, None] * np.array([-1.0, 1.0]),
+        intervals=np.stack([weights - half, weights + half], 1),
         trust=judge(scores.fitted(), attribution),
         **known,
     )
 
 
 def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
-    """The explanation of one span of the output by one surrogate, fitted anew to the scores it holds.
-
-    Args:
-        e: The explanation.
-        start: First character of the span in the output.
-        end: The character after its last.
-    """
+    """The explanation of one span of the output by one surrogate, fitted to the scores it holds."""
     first, last = e.tokens_in(start, end)
     scores, recipe = e.surrogate_scores.columns(first, last), e.strategies()
     return explained(

@@ -6,15 +6,15 @@ import base64
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.files import replacing
+from ropelime.files import check_place, replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
@@ -26,6 +26,8 @@ from ropelime.typing import Floats
 
 FORMAT = "ropelime.explanation"
 VERSION = 2
+# What JSON may hold for a field, by its annotation; a bool is none of these.
+_TYPES: dict[Any, Any] = {"str": str, "Kind": str, "int": int, "float": (int, float)}
 
 
 def to_dict(e: ExplanationData) -> dict[str, Any]:
@@ -59,7 +61,11 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
             "tokens_run": scores.tokens_run,
         },
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
-        "diagnostics": _finite(asdict(e.diagnostics)),
+        # JSON has no NaN: an undefined figure is null.
+        "diagnostics": {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(e.diagnostics).items()
+        },
         "interactions": [asdict(interaction) for interaction in e.interactions],
         "members": [to_dict(member) for member in e.members],
         "also": None if e.also is None else to_dict(e.also),
@@ -101,15 +107,11 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; the name of a file is needed.")
-    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
-        path.write_text(text, encoding="utf-8")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")  # a pipe or a device must not be replaced by a file
         return
     path = path.resolve()  # follow links
-    folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {folder} to write {path.name} into.")
+    check_place(path)
     with replacing(path) as file:
         file.write(text.encode())
         umask = os.umask(0)
@@ -137,20 +139,6 @@ def _bits(digits: str) -> list[bool]:
     return [digit == "1" for digit in digits]
 
 
-def _finite(entry: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: an undefined figure is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in entry.items()
-    }
-
-
-def _trust(value: float, text: str) -> Trust:
-    if not (0 <= value <= 1 and isinstance(text, str)):
-        raise ValueError(f"trust has the value {value!r} and the text {text!r}")
-    return Trust(value, text)
-
-
 def _read(data: Mapping[str, Any]) -> ExplanationData:
     figures: dict[str, Any] = {k: math.nan if v is None else v for k, v in data["diagnostics"].items()}
     figures |= {k: tuple(figures[k]) for k in ("notes", "warnings")}
@@ -175,11 +163,12 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
         intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
-        trust=None if (trust := data.get("trust")) is None else _trust(**trust),
+        trust=None if (trust := data.get("trust")) is None else Trust(**trust),
         interactions=tuple(Interaction(**entry) for entry in data.get("interactions", ())),
         members=tuple(_read(member) for member in data.get("members", ())),
         also=None if (also := data.get("also")) is None else _read(also),
     )
+    _check_types(explanation)
     _check_shapes(explanation)
     _check_values(explanation)
     return explanation
@@ -209,6 +198,7 @@ def _check_shapes(e: ExplanationData) -> None:
     scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
     rows, question = len(scores.masks), scores.question
     question_tokens = 0 if question is None else question.logprob.shape[1]
+    alternative_tokens = np.shape(scores.alternative)[-1:]
     expected: list[tuple[str, Any, tuple[int, ...]]] = [
         ("normalized_weights", e.normalized_weights, (n,)),
         ("weights", e.weights, (n,)),
@@ -221,39 +211,27 @@ def _check_shapes(e: ExplanationData) -> None:
         ("exact", scores.exact, (rows,)),
         ("question logprob", question and question.logprob, (rows, question_tokens)),
         ("question kl", question and question.kl, (rows, question_tokens)),
+        ("alternative", scores.alternative, (rows, *alternative_tokens)),
         *(("distances", values, (rows,)) for values in scores.distances.values()),
         *(("members", member.weights, (n,)) for member in e.members),
     ]
-    if scores.alternative is not None:
-        expected.append(("alternative", scores.alternative, (rows, *scores.alternative.shape[1:])))
     for name, array, shape in expected:
         if array is not None and array.shape != shape:
             raise ValueError(f"{name} has the shape {array.shape}, expected {shape}")
 
 
-def _check_values(e: ExplanationData) -> None:
-    """Refuse values that no explanation has, and that would fail only when they are displayed."""
-    for text in _texts(e):
+def _check_types(e: ExplanationData) -> None:
+    """Refuse values of another type, which would fail only when they are displayed."""
+    prompt, figures = e.prompt, e.diagnostics
+    entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
+    for entry in (*entries, figures, *filter(None, [e.trust])):
+        for field in fields(entry):
+            value, expected = getattr(entry, field.name), _TYPES.get(field.type)
+            if expected and (isinstance(value, bool) or not isinstance(value, expected)):
+                raise TypeError(f"{field.name} is {value!r}, expected {field.type}")
+    for text in (e.output, *figures.notes, *figures.warnings):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not a text")
-    inside: list[tuple[Any, Any]] = [(f.start, f.end) for f in e.features]
-    inside += [(m.start, m.end) for m in e.prompt.messages] + list(e.prompt.parts)
-    for spans, length in ((inside, len(e.prompt.text)), ([*e.output_spans, e.span], len(e.output))):
-        for start, end in spans:
-            if not (_is_whole(start) and _is_whole(end) and 0 <= start <= end <= length):
-                raise ValueError(f"{start!r} to {end!r} is not a span of a text of {length} characters")
-    for feature in e.features:
-        if not _is_whole(feature.part) or not 0 <= feature.part < max(1, len(e.prompt.parts)):
-            raise ValueError(f"there is no part {feature.part!r}")
-    for pair in e.interactions:
-        if not (0 <= pair.first < len(e.features) and 0 <= pair.second < len(e.features)):
-            raise ValueError(f"there is no feature {max(pair.first, pair.second)}")
-    for array in (e.normalized_weights, e.weights, e.token_weights, e.intervals):
-        if array is not None and not np.isfinite(array).all():
-            raise ValueError("a weight is not a finite number")
-    for number in _numbers(e):
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise TypeError(f"{number!r} is not a number")
     for name in ("target", "kernel", "regressor", "surrogate"):
         if not isinstance(e.config[name], Mapping):
             raise TypeError(f"{name} is {e.config[name]!r}")
@@ -261,20 +239,21 @@ def _check_values(e: ExplanationData) -> None:
     json.dumps([e.config, *map(asdict, e.surrogate_scores.distances)], allow_nan=False)
 
 
-def _texts(e: ExplanationData) -> Iterator[object]:
-    yield from (e.prompt.text, e.output, e.prompt.kind)
-    yield from (*e.diagnostics.notes, *e.diagnostics.warnings)
-    yield from (name for origin in e.prompt.origins for name in (origin.source, origin.page))
-    yield from (feature.text for feature in e.features)
-    yield from (message.role for message in e.prompt.messages)
-
-
-def _numbers(e: ExplanationData) -> Iterator[object]:
-    d = e.diagnostics
-    yield from (d.r2, d.effective_samples, d.logprob_full, d.logprob_empty)
-    yield from (d.masks_requested, d.masks_scored)
-    yield from (pair.effect for pair in e.interactions)
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
+def _check_values(e: ExplanationData) -> None:
+    """Refuse values that no explanation has."""
+    spans = [*((f.start, f.end) for f in e.features), *((m.start, m.end) for m in e.prompt.messages)]
+    inside = [(span, len(e.prompt.text)) for span in (*spans, *e.prompt.parts)]
+    inside += [(span, len(e.output)) for span in (*e.output_spans, e.span)]
+    for (start, end), length in inside:
+        if not 0 <= start <= end <= length:
+            raise ValueError(f"{start} to {end} is not a span of a text of {length} characters")
+    indices = [("part", f.part, max(1, len(e.prompt.parts))) for f in e.features]
+    indices += [("feature", i, len(e.features)) for p in e.interactions for i in (p.first, p.second)]
+    for name, index, count in indices:
+        if not 0 <= index < count:
+            raise ValueError(f"there is no {name} {index}")
+    for array in (e.normalized_weights, e.weights, e.token_weights, e.intervals):
+        if array is not None and not np.isfinite(array).all():
+            raise ValueError("a weight is not a finite number")
+    if e.trust is not None and not 0 <= e.trust.value <= 1:
+        raise ValueError(f"trust is {e.trust.value}, expected 0 to 1")
