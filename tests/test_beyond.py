@@ -343,7 +343,7 @@ def test_the_views_say_what_was_found() -> None:
     from rich.console import Console
 
     from ropelime.views.findings import findings
-    from ropelime.views.terminal import render
+    from ropelime.views.terminal import show
 
     pairs = toy(surrogate=lambda z: 4.0 * (z[:, 0] & z[:, 1]) - 5.0, interactions=True)
     assert findings(pairs) == [
@@ -360,7 +360,7 @@ def test_the_views_say_what_was_found() -> None:
     assert line.startswith("a ranks “red” (43%) first; b")
     assert "\x1b" not in line
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(render(pairs))
+    show(pairs, console=console)
     assert "Only together" in console.export_text()
     assert "Only together" in pairs.to_html()
 

@@ -55,8 +55,7 @@ def diagnose(
     scores: Scores, fitted: Attribution, *, requested: int, notes: tuple[str, ...]
 ) -> Diagnostics:
     """Examine a fit and its scores: the full prompt, the prompt with no feature, then the masks."""
-    rounding = not fitted.r2 < _EXACT  # also where it is undefined
-    exact = rounding and len(scores.masks) == scores.masks.shape[1] + 2
+    exact = len(scores.masks) == scores.masks.shape[1] + 2 and not fitted.r2 < _EXACT  # or undefined
     note = "The fit has as many scores as unknowns: it is exact, and its R² says nothing."
     return Diagnostics(
         r2=fitted.r2,

@@ -196,11 +196,7 @@ class ExplanationData:
 def explained(
     attribution: Attribution, scores: Scores, *, requested: int, notes: tuple[str, ...], **known: Any
 ) -> ExplanationData:
-    """The explanation out of a fit and its scores, with intervals, diagnostics and trust.
-
-    The first two scores are the full prompt and the prompt with no feature; ``known`` are all other
-    fields of the explanation.
-    """
+    """The explanation out of a fit and all scores; ``known`` holds the fields they do not give."""
     weights, half = attribution.weights, attribution.half_width
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
@@ -219,16 +215,9 @@ def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
     first, last = e.tokens_in(start, end)
     scores, recipe = e.surrogate_scores.columns(first, last), e.strategies()
     return explained(
-        fit(scores.fitted(), recipe),
-        scores,
-        requested=e.diagnostics.masks_requested,
-        notes=e.diagnostics.notes,
-        prompt=e.prompt,
-        output=e.output,
-        features=e.features,
-        output_spans=e.output_spans[first:last],
-        span=(start, end),
-        cost=e.cost,
+        fit(scores.fitted(), recipe), scores,
+        requested=e.diagnostics.masks_requested, notes=e.diagnostics.notes,
+        prompt=e.prompt, output=e.output, features=e.features, span=(start, end),
+        output_spans=e.output_spans[first:last], cost=e.cost, recipe=recipe,
         config={**e.config, "interactions": False},  # those are of the whole answer
-        recipe=recipe,
-    )
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ropelime.results.diagnostics import Diagnostics, Trust
 from ropelime.results.explanation import Cost, ExplanationData
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
-from ropelime.typing import Floats
+from ropelime.typing import Floats, Masks
 
 FORMAT = "ropelime.explanation"
 VERSION = 2
@@ -131,8 +131,8 @@ def _unpack(entry: Mapping[str, Any]) -> Floats:
     return data.reshape(entry["shape"]).astype(np.float64)
 
 
-def _digits(mask: Iterable[bool]) -> str:
-    return "".join("01"[int(kept)] for kept in mask)
+def _digits(mask: Masks) -> str:
+    return "".join(np.where(mask, "1", "0"))
 
 
 def _bits(digits: str) -> list[bool]:
@@ -198,7 +198,6 @@ def _check_shapes(e: ExplanationData) -> None:
     scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
     rows, question = len(scores.masks), scores.question
     question_tokens = 0 if question is None else question.logprob.shape[1]
-    alternative_tokens = np.shape(scores.alternative)[-1:]
     expected: list[tuple[str, Any, tuple[int, ...]]] = [
         ("normalized_weights", e.normalized_weights, (n,)),
         ("weights", e.weights, (n,)),
@@ -211,7 +210,7 @@ def _check_shapes(e: ExplanationData) -> None:
         ("exact", scores.exact, (rows,)),
         ("question logprob", question and question.logprob, (rows, question_tokens)),
         ("question kl", question and question.kl, (rows, question_tokens)),
-        ("alternative", scores.alternative, (rows, *alternative_tokens)),
+        ("alternative", scores.alternative, (rows, *np.shape(scores.alternative)[-1:])),
         *(("distances", values, (rows,)) for values in scores.distances.values()),
         *(("members", member.weights, (n,)) for member in e.members),
     ]

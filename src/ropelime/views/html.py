@@ -18,6 +18,7 @@ import numpy as np
 from ropelime.method.targets import TARGETS
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
+from ropelime.typing import Floats
 from ropelime.views.findings import findings, places
 
 _DIGITS = 6  # significant digits of a number in the data: more than the page displays
@@ -25,29 +26,6 @@ _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{title}</title>
-<style>{css}</style>
-</head>
-<body class="ropelime-page">
-<main>
-<h1>Which part of the prompt carried this answer?</h1>
-<div id="ropelime"></div>
-<noscript>This page needs JavaScript, which is switched off.</noscript>
-</main>
-<script type="application/json" id="ropelime-data">{data}</script>
-<script>{js}</script>
-<script>{start}</script>
-</body>
-</html>
-"""
 _START = (
     'ropelime.mount(document.getElementById("ropelime"), '
     'JSON.parse(document.getElementById("ropelime-data").textContent));'
@@ -81,20 +59,16 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
 def report(e: ExplanationData) -> str:
     """A self-contained document with its style, script and data; it needs no server."""
-    css, js = static("report.css"), static("report.js")
+    page, css, js = static("report.html"), static("report.css"), static("report.js")
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (js, _START))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'sha256-{_digest(css)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _PAGE.format(
-        policy=policy,
-        title=html.escape(f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME"),
-        css=css,
-        data=_script_json(payload(e)),
-        js=js,
-        start=_START,
-    )
+    title = html.escape(f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME")
+    text = json.dumps(payload(e), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = text.translate(_ESCAPED)
+    return page.format(policy=policy, title=title, css=css, data=data, js=js, start=_START)
 
 
 def frame(e: ExplanationData) -> str:
@@ -107,13 +81,8 @@ def frame(e: ExplanationData) -> str:
 
 
 def static(name: str) -> str:
-    """The text of a file of the component: ``report.css`` or ``report.js``."""
+    """The text of ``report.css``, ``report.html`` or ``report.js``."""
     return (resources.files("ropelime.views") / "static" / name).read_text(encoding="utf-8")
-
-
-def _script_json(data: Any) -> str:
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_ESCAPED)
 
 
 def _digest(text: str) -> str:
@@ -126,7 +95,8 @@ def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     if prompt.kind == "messages":
         named = [(m.start, m.end, m.role) for m in prompt.messages if m.end > m.start]
     elif prompt.kind == "context":
-        named = [(a, b, _title(prompt.where(i))) for i, (a, b) in enumerate(prompt.parts)]
+        names = [prompt.where(i).replace("chunk", "Chunk", 1) for i in range(len(prompt.parts))]
+        named = [(start, end, name) for (start, end), name in zip(prompt.parts, names, strict=True)]
     else:
         named = [(0, len(prompt.text), "")]
     blocks: list[dict[str, Any]] = []
@@ -142,27 +112,17 @@ def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     return blocks
 
 
-def _title(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A span of the prompt, cut where features begin and end."""
-    pieces: list[dict[str, Any]] = []
-
-    def add(first: int, last: int, feature: int | None) -> None:
-        if first < last:
-            pieces.append({"text": visible(e.prompt.text[first:last]), "feature": feature})
-
+    cut: list[tuple[int, int, int | None]] = []
     at = start
     i = bisect_right(e.features, start, key=lambda feature: feature.end)
     while i < len(e.features) and e.features[i].start < end:
         first, last = max(e.features[i].start, start), min(e.features[i].end, end)
-        add(at, first, None)
-        add(first, last, i)
+        cut += [(at, first, None), (first, last, i)]
         at, i = last, i + 1
-    add(at, end, None)
-    return pieces
+    cut.append((at, end, None))
+    return [{"text": visible(e.prompt.text[a:b]), "feature": feature} for a, b, feature in cut if a < b]
 
 
 def _features(e: ExplanationData) -> list[dict[str, Any]]:
@@ -179,7 +139,7 @@ def _features(e: ExplanationData) -> list[dict[str, Any]]:
     ]
 
 
-def _interval(intervals: Any, i: int) -> list[float | None] | None:
+def _interval(intervals: Floats | None, i: int) -> list[float | None] | None:
     return None if intervals is None else [_figure(end) for end in intervals[i]]
 
 
@@ -188,23 +148,18 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
 
     Tokens that share a character, such as one of several bytes, share a piece.
     """
-    pieces: list[dict[str, Any]] = []
+    cut: list[tuple[int, int, list[int]]] = []
     at = 0
-
-    def add(end: int, tokens: list[int] | None) -> None:
-        pieces.append({"text": visible(e.output[at:end]), "tokens": tokens})
-
     for number, (start, end) in enumerate(e.output_spans):
         if start > at:
-            add(start, None)
-            at = start
+            cut.append((at, start, []))
         if end > at:
-            add(end, [number, number + 1])
-            at = end
-        elif pieces and pieces[-1]["tokens"]:
-            pieces[-1]["tokens"][1] = number + 1
-    if at < len(e.output):
-        add(len(e.output), None)
+            cut.append((max(at, start), end, [number, number + 1]))
+        elif cut and cut[-1][2]:
+            cut[-1][2][1] = number + 1
+        at = max(at, start, end)
+    cut.append((at, len(e.output), []))
+    pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
     sentences = [list(e.tokens_in(start, end)) for start, end in e.output_sentences]
     return {"pieces": pieces, "sentences": sentences}
 
@@ -212,39 +167,30 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
 def _diagnostics(e: ExplanationData) -> list[list[str]]:
     """The name, the value and the meaning of each figure."""
     d = e.diagnostics
-    fit = f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none"
+    nats = f"{d.logprob_full:.2f} and {d.logprob_empty:.2f} nats".replace("-", "\N{MINUS SIGN}")
+    likelihood = (
+        "The surrogate's mean probability of a token of the answer, with the full prompt and without "
+        f"its features ({nats}). The larger the drop, the more there is to explain."
+    )
+    fit = "How much of the variance between masked prompts the sum of single weights explains (R²)."
+    count = "Masked prompts far from the full one count less in the fit; this is how many remain."
+    chances = f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}"
+    scored = len(e.surrogate_scores.masks) - 1
     return [
-        [
-            "Likelihood of the answer",
-            f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}",
-            "The surrogate's mean probability of a token of the answer, with the full prompt and "
-            f"without its features ({_minus(d.logprob_full)} and {_minus(d.logprob_empty)} nats). The "
-            "larger the drop, the more there is to explain.",
-        ],
-        [
-            "Fit",
-            fit,
-            "How much of the variance between masked prompts the sum of single weights explains (R²).",
-        ],
-        [
-            "Effective sample size",
-            f"{d.effective_samples:.0f} of {len(e.surrogate_scores.masks) - 1}",
-            "Masked prompts that are far from the full one count less in the fit; this is how many "
-            "remain.",
-        ],
+        ["Likelihood of the answer", chances, likelihood],
+        ["Fit", f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none", fit],
+        ["Effective sample size", f"{d.effective_samples:.0f} of {scored}", count],
     ]
 
 
 def _cost(e: ExplanationData) -> list[list[str]]:
     d, cost = e.diagnostics, e.cost
-    rows = [
+    return [
         ["masked prompts scored", f"{cost.masks:,}"],
         ["tokens processed", f"{cost.tokens:,}"],
         ["masks sampled", f"{d.masks_scored:,} of {d.masks_requested:,} requested"],
+        *([] if cost.seconds is None else [["seconds", f"{cost.seconds:.1f}"]]),
     ]
-    if cost.seconds is not None:
-        rows.append(["seconds", f"{cost.seconds:.1f}"])
-    return rows
 
 
 def _worded(value: Any) -> str:
@@ -264,16 +210,11 @@ def _chance(logprob: float) -> str:
     return f"{chance:.0%}" if chance >= 0.01 else "under 1%"
 
 
-def _minus(value: float) -> str:
-    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
-
-
 def _figure(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
-def _rounded(weights: Any) -> list[list[float]]:
+def _rounded(weights: Floats) -> Any:
     largest = float(np.abs(weights).max(initial=0.0))
     decimals = 5 - math.floor(math.log10(largest)) if largest > 0 else 0
-    rounded: list[list[float]] = (np.round(weights, decimals) + 0.0).tolist()
-    return rounded
+    return (np.round(weights, decimals) + 0.0).tolist()

@@ -12,22 +12,13 @@ from ropelime.text.display import visible
 
 @dataclass(frozen=True)
 class Case:
-    """One assertion, or one line that could not be checked.
+    """One assertion, or one line that could not be checked."""
 
-    Attributes:
-        line: Its line in the file, from 1.
-        name: The name of that line.
-        what: The assertion in words.
-        verdict: Whether it holds; None if it could not be checked.
-        wrong: Why it could not be checked.
-        seconds: How long it took.
-    """
-
-    line: int
-    name: str
-    what: str
-    verdict: Verdict | None = None
-    wrong: str = ""
+    line: int  # in the file, from 1
+    name: str  # of that line
+    what: str  # the assertion in words
+    verdict: Verdict | None = None  # None if it could not be checked
+    wrong: str = ""  # why it could not be checked
     seconds: float = 0.0
 
     @property
@@ -48,15 +39,9 @@ def junit(file: str, cases: Sequence[Case]) -> str:
     root = ElementTree.Element("testsuites", {"name": "ropelime check", **counts})
     suite = ElementTree.SubElement(root, "testsuite", {"name": visible(file), **counts, "skipped": "0"})
     for case in cases:
-        entry = ElementTree.SubElement(
-            suite,
-            "testcase",
-            {
-                "classname": visible(case.name),
-                "name": visible(f"line {case.line}: {case.what}"),
-                "time": f"{case.seconds:.3f}",
-            },
-        )
+        name = visible(f"line {case.line}: {case.what}")
+        labels = {"classname": visible(case.name), "name": name, "time": f"{case.seconds:.3f}"}
+        entry = ElementTree.SubElement(suite, "testcase", labels)
         if case.verdict is None:
             kind, why, error = "error", visible(case.wrong), "InputError"
         elif case.fails:

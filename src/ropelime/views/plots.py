@@ -1,12 +1,10 @@
-"""Plots for papers and slides: ranked bars, features against output tokens, quality against budget.
-
-Each returns a matplotlib figure; ``figure.savefig(path)`` writes it.
-"""
+"""Plots for papers and slides, as matplotlib figures; ``figure.savefig(path)`` writes one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +27,29 @@ STYLE = {
 }
 _LABEL = 48  # characters of a feature beside its bar
 _TOKEN = 16  # of an output token below its column
+_COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000")  # and others of Okabe and Ito
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v")
 
 
 def ranked(e: ExplanationData, *, top: int = 10) -> Any:
-    """Draw the largest weights as bars, blue where they support and hatched orange where they oppose.
-
-    Args:
-        e: The explanation.
-        top: How many features.
-    """
+    """Draw the ``top`` largest weights as bars: blue ones support, hatched orange ones oppose."""
     largest = e.top(top)
     if not largest:
         raise InputError(f"ranked() draws at least one feature, not top={top}.")
-    at = np.arange(len(largest))
+    at, weights = np.arange(len(largest)), np.array([feature.weight for feature in largest])
+    supports, unit = weights >= 0, f"weight, {e.config.get('unit', '')}"
     with matplotlib().rc_context(STYLE):
         figure = new_figure(7.2, 0.9 + 0.34 * len(largest))
         axes = figure.subplots()
-        for place, feature in zip(at, largest, strict=True):
-            supports = feature.weight >= 0
-            axes.barh(
-                place,
-                feature.weight,
-                0.66,
-                color=BLUE if supports else "#F6CDB0",
-                edgecolor=BLUE if supports else ORANGE,
-                hatch=None if supports else "////",
-            )
+        axes.barh(
+            at, weights, 0.66,
+            color=np.where(supports, BLUE, "#F6CDB0"),
+            edgecolor=np.where(supports, BLUE, ORANGE),
+            hatch=np.where(supports, None, "////"),
+        )  # fmt: skip
         if e.intervals is not None:
-            weights = np.array([feature.weight for feature in largest])
+            unit += "\n(90% interval)"
             low, high = np.array([e.intervals[feature.index] for feature in largest]).T
             axes.errorbar(
                 weights, at, xerr=[weights - low, high - weights],
@@ -70,19 +61,12 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(
-            f"weight, {e.config.get('unit', '')}" + ("\n(90% interval)" * (e.intervals is not None))
-        )
+        axes.set_xlabel(unit)
         return figure
 
 
 def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
-    """Draw how much each of the largest features moves each output token.
-
-    Args:
-        e: The explanation.
-        top: How many features, in the order of the prompt.
-    """
+    """Draw how much the ``top`` features, in the order of the prompt, move each output token."""
     chosen = sorted(feature.index for feature in e.top(top))
     if not chosen:
         raise InputError(f"heat_map() draws at least one feature, not top={top}.")
@@ -96,12 +80,10 @@ def heat_map(e: ExplanationData, *, top: int = 12) -> Any:
         image = axes.imshow(grid, cmap=colours, vmin=-most, vmax=most, aspect="auto")
         for row, column in np.argwhere(grid < -0.15 * most):  # not by colour alone
             axes.text(column, row, "−", ha="center", va="center", fontsize=8)
-        axes.set_yticks(
-            range(len(chosen)), [_name(e.features[i].text) for i in chosen], parse_math=False
-        )
-        axes.set_xticks(
-            range(len(tokens)), tokens, rotation=60, ha="right", fontsize=8, parse_math=False
-        )
+        names = [_name(e.features[i].text) for i in chosen]
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+        turned = {"rotation": 60, "ha": "right", "fontsize": 8}
+        axes.set_xticks(range(len(tokens)), tokens, parse_math=False, **turned)
         axes.set_xticks(np.arange(len(tokens) + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(len(chosen) + 1) - 0.5, minor=True)
         axes.grid(which="minor", color="#EEEEEE")
@@ -130,17 +112,10 @@ def quality(
     with matplotlib().rc_context(STYLE):
         figure = new_figure(6.4, 4.0)
         axes = figure.subplots()
-        colours = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000")  # the others of Okabe and Ito
-        for number, (name, points) in enumerate(series.items()):
+        looks = zip(cycle(_COLOURS), cycle(_LINES), cycle(_MARKERS), strict=False)
+        for (name, points), (colour, line, marker) in zip(series.items(), looks, strict=False):
             x, y = zip(*sorted(points), strict=True) if points else ((), ())
-            axes.plot(
-                x, y,
-                label=name,
-                color=colours[number % len(colours)],
-                linestyle=_LINES[number % len(_LINES)],
-                marker=_MARKERS[number % len(_MARKERS)],
-                markersize=5,
-            )  # fmt: skip
+            axes.plot(x, y, label=name, color=colour, linestyle=line, marker=marker, markersize=5)
         axes.set_xlabel(budget, parse_math=False)
         axes.set_ylabel(measure, parse_math=False)
         axes.yaxis.grid(True, color="#DDDDDD", linewidth=0.8)

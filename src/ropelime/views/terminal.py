@@ -28,19 +28,9 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _RAISED = str.maketrans("-=0123456789", "⁻⁼⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def render(explanation: ExplanationData, *, top: int = 5) -> RenderableType:
-    """A renderable for Rich that adapts to the width and the colours of the console.
-
-    Args:
-        explanation: The explanation.
-        top: How many features the ranking lists.
-    """
-    return _View(explanation, top)
-
-
 def show(explanation: ExplanationData, *, top: int = 5, console: Console | None = None) -> None:
-    """Print an explanation, in colour only on a terminal."""
-    (console or Console()).print(render(explanation, top=top))
+    """Print an explanation with a ranking of ``top`` features, in colour only on a terminal."""
+    (console or Console()).print(_View(explanation, top))
 
 
 def to_svg(explanation: ExplanationData, *, top: int = 5, width: int = 100) -> str:
@@ -48,13 +38,15 @@ def to_svg(explanation: ExplanationData, *, top: int = 5, width: int = 100) -> s
     console = Console(
         record=True, file=io.StringIO(), width=width, force_terminal=True, color_system="truecolor"
     )
-    console.print(render(explanation, top=top))
+    show(explanation, top=top, console=console)
     picture = console.export_svg(title="ropelime", unique_id="ropelime")
     return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # they are loaded from the web
 
 
 @dataclass(frozen=True)
 class _View:
+    """What Rich calls with the console, to adapt to its width and colours."""
+
     explanation: ExplanationData
     top: int
 
@@ -74,7 +66,7 @@ class _View:
             yield Text(finding)
         yield Text(plain(_summary(e)), style="dim")
         for note in e.diagnostics.notes:
-            yield Text(note, style="dim")
+            yield Text(plain(note), style="dim")
         for warning in e.diagnostics.warnings:
             yield Text(plain(f"! {warning}"), style="yellow")
 
@@ -84,10 +76,9 @@ def _rule(title: str) -> Rule:
 
 
 def _answer(explanation: ExplanationData) -> Text:
-    start, end = explanation.span
     answer = Text(plain(explanation.output))
-    if (start, end) != (0, len(explanation.output)):
-        answer.stylize("reverse", start, end)
+    if explanation.span != (0, len(explanation.output)):
+        answer.stylize("reverse", *explanation.span)
     return answer
 
 
@@ -122,31 +113,20 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     largest = float(explanation.normalized_weights.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for ranked in explanation.top(top):
-        sign = "+" if ranked.weight >= 0 else "-"
-        bar = sign + _bar(longest * ranked.normalized_weight / largest)
-        interval: tuple[str, ...] = ()
+        cells: list[RenderableType] = [place[ranked.index], f"{ranked.normalized_weight:.0%}"]
         if intervals is not None:
             low, high = intervals[ranked.index]
-            interval = (f"{low:.0%} to {high:.0%}",)
-        origin: tuple[Text, ...] = ()
+            cells.append(f"{low:.0%} to {high:.0%}")
+        eighths = max(1, round(8 * (longest * ranked.normalized_weight / largest)))  # of a column
+        sign = "-" if ranked.weight < 0 else "+"
+        bar = sign + "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
+        cells.append(Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]))
         if prompt.origins:
             name = plain(str(prompt.origin(explanation.features[ranked.index].part)))
-            origin = (Text(shorten(name, max(width // 4, 1), keep_end=True)),)
-        table.add_row(
-            place[ranked.index],
-            f"{ranked.normalized_weight:.0%}",
-            *interval,
-            Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]),
-            *origin,
-            Text(plain(" ".join(ranked.text.split()))),  # a plain string would be parsed as markup
-        )
+            cells.append(Text(shorten(name, max(width // 4, 1), keep_end=True)))
+        cells.append(Text(plain(" ".join(ranked.text.split()))))  # a string would be parsed as markup
+        table.add_row(*cells)
     return table
-
-
-def _bar(length: float) -> str:
-    """A bar of this many columns, to an eighth of one; at least an eighth is visible."""
-    eighths = max(1, round(8 * length))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
 def _summary(explanation: ExplanationData) -> str:
