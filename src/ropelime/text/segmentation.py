@@ -1,11 +1,7 @@
-"""Split a text into the units that are ablated: sentences, paragraphs or words.
+"""Split a text into sentences, paragraphs or words: spans of characters that tile it exactly.
 
-Every function takes any string and returns spans of character offsets that tile it exactly. White
-space between two units belongs to the first of them, and leading white space to the first unit.
-
-Sentences are found in three steps. Lists, tables and code are split at their lines, as they have no
-sentence marks. Running prose is split by ``sentencex``, which has abbreviation lists for many
-languages. Last, known errors of that splitter are repaired.
+White space between two units belongs to the first of them, and leading white space to the first unit.
+Prose is split by ``sentencex``, which knows many languages; known errors of it are repaired.
 """
 
 import re
@@ -77,7 +73,7 @@ _GLUE = regex.compile(
 
 
 def sentences(text: str) -> list[Span]:
-    """Cut a text into sentences, and into lines where it has lists, headings, tables or code."""
+    """Cut prose into sentences, and lists, headings, tables and code into lines."""
     # The splitter needs valid Unicode and plain spaces; replaced one for one, so offsets stay valid.
     flat = re.sub(r"[\ud800-\udfff]", "\ufffd", re.sub(r"\s", " ", text))
     blocks = [*_blocks(text), (len(text), False)]
@@ -95,12 +91,9 @@ def sentences(text: str) -> list[Span]:
 
 def paragraphs(text: str) -> list[Span]:
     """Cut a text at its blank lines, which may hold white space."""
-    cuts, at, after_blank = [], 0, False
-    for line in text.splitlines(keepends=True):
-        if after_blank:
-            cuts.append(at)
-        at, after_blank = at + len(line), not line.strip()
-    return _tile(text, cuts)
+    # A gap with a blank line in it has at least three lines once a character follows.
+    gaps = (gap for gap in re.finditer(r"\s+", text) if len(f"{gap[0]}.".splitlines()) > 2)
+    return _tile(text, [gap.end() for gap in gaps])
 
 
 def words(text: str) -> list[Span]:
@@ -167,7 +160,6 @@ def _language(sample: str) -> str:
 
 
 def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
-    """Yield where the sentences after the first begin in a block of prose."""
     bare = _BINDER.sub(" ", flat[start:end].rstrip())
     end = start + len(bare)
     language = _language(bare[:400])
