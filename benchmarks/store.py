@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ropelime.errors import InputError
-from ropelime.files import Journal, Row, replacing, scan
+from ropelime.files import Journal, Row, dump, replacing, scan
 
 __all__ = ["Row", "Store", "compress", "decompress", "read", "rows"]
 
@@ -51,7 +51,7 @@ class Store:
 
     def add(self, example: str, rows: Sequence[Row]) -> None:
         """Write the lines of one example."""
-        self._journal.append(rows)
+        self._journal.append(b"".join(map(dump, rows)))
         self.done.add(example)
 
 

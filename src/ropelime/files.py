@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -19,12 +19,7 @@ _BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
 
 def parse(line: str | bytes, known: Collection[str]) -> Row:
-    """Parse a line that holds a JSON object with known keys.
-
-    Args:
-        line: The line, UTF-8 if it is bytes.
-        known: The keys that it may have.
-    """
+    """Parse a line that holds a JSON object with known keys."""
     try:
         data = json.loads(line)
     except UnicodeDecodeError as error:
@@ -33,9 +28,8 @@ def parse(line: str | bytes, known: Collection[str]) -> Row:
         raise InputError(f"This is not JSON ({error}).") from None
     if not isinstance(data, dict):
         raise InputError(f"A JSON object is needed, not {type(data).__name__}.")
-    for key in data:
-        if key not in known:
-            raise unknown("key", key, known)
+    if strange := [key for key in data if key not in known]:
+        raise unknown("key", strange[0], known)
     return data
 
 
@@ -51,16 +45,11 @@ def dump(row: Mapping[str, Any]) -> bytes:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that replaces another atomically when the context ends without an error.
 
-    Until then it is a private file in the same folder.
-
-    Raises:
-        InputError: If it cannot be written.
+    Until then it is a private file in the same folder. An OSError becomes an InputError.
     """
-    name = None
+    name, hidden = None, f".{path.name}."
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=hidden, delete=False) as file:
             name = file.name
             yield file
         os.replace(name, path)
@@ -92,14 +81,10 @@ class Journal:
     def __init__(
         self, path: Path, header: Mapping[str, Any], *, what: str, aside: Collection[str] = ()
     ) -> None:
-        """Open or create it.
+        """Open or create it; ``what`` is its name in errors, such as "results file".
 
-        Args:
-            path: The file.
-            header: What the rows depend on; its first key is the kind of file. A file with another
-                header is refused.
-            what: What the file is called in errors, such as "results file".
-            aside: Keys of the header that may differ.
+        The rows depend on the header, whose first key is the kind of file. A file with another header
+        is refused, unless it differs in the keys ``aside`` only.
         """
         check_place(path)
         self.path, self.what = path, what
@@ -112,19 +97,18 @@ class Journal:
             first = b""
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-        if first.endswith(b"\n"):
-            existing = _header(path, first, self._kind, what)
-            expected = json.loads(dump(header))
-            keys = {*existing, *expected} - {*aside}
-            if other := sorted(key for key in keys if existing.get(key) != expected.get(key)):
-                raise InputError(
-                    f"{path} was written with other settings ({', '.join(other)}). Results are not "
-                    "mixed: name another file, or delete this one."
-                )
+        if not first.endswith(b"\n"):  # new, or killed within its first line
+            if first[: len(start)] != start[: len(first)]:
+                raise _foreign(path, what)
+            self._write(dump(header), os.O_CREAT | os.O_TRUNC)
             return
-        if first[: len(start)] != start[: len(first)]:
-            raise _foreign(path, what)
-        self._write(dump(header), os.O_CREAT | os.O_TRUNC)  # new, or killed within its first line
+        existing, expected = _header(path, first, self._kind, what), json.loads(dump(header))
+        keys = {*existing, *expected} - {*aside}
+        if other := sorted(key for key in keys if existing.get(key) != expected.get(key)):
+            raise InputError(
+                f"{path} was written with other settings ({', '.join(other)}). Results are not mixed: "
+                "name another file, or delete this one."
+            )
 
     def scan(self) -> Iterator[tuple[Row, int]]:
         """The header and every complete row, each with the size of the file up to it."""
@@ -135,12 +119,8 @@ class Journal:
         if size < self.path.stat().st_size:
             os.truncate(self.path, size)
 
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows, all of them or none."""
-        self.append_lines(b"".join(map(dump, rows)))
-
-    def append_lines(self, lines: bytes) -> None:
-        """Write rows that are encoded already."""
+    def append(self, lines: bytes) -> None:
+        """Write encoded rows, all of them or none."""
         if lines:
             self._write(lines, os.O_APPEND)
 
@@ -148,14 +128,12 @@ class Journal:
         size = None
         try:
             handle = os.open(self.path, os.O_WRONLY | _BINARY | flags, 0o666)
-            try:
-                size = os.lseek(handle, 0, os.SEEK_END)
+            with open(handle, "wb", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
                 left = memoryview(data)
                 while left:
-                    left = left[os.write(handle, left) :]
+                    left = left[file.write(left) :]
                 os.fsync(handle)
-            finally:
-                os.close(handle)
         except OSError as error:
             if size is not None:
                 with suppress(OSError):  # otherwise the next start truncates it
@@ -171,18 +149,12 @@ def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
 
     A partial line at the end is ignored. A damaged line with rows after it is refused: only the user
     can tell what happened to it.
-
-    Args:
-        path: The file.
-        kind: The first key of its header.
-        what: What it is called in errors.
     """
-    size = number = 0
+    size = 0
     try:
         with path.open("rb") as file:
-            for line in file:
-                row = _header(path, line, kind, what) if not size else _row(line)
-                number += 1
+            for number, line in enumerate(file, start=1):
+                row = _row(line) if size else _header(path, line, kind, what)
                 if row is None:
                     if any(_row(later) is not None for later in file):
                         raise InputError(
@@ -199,7 +171,6 @@ def scan(path: Path, kind: str, what: str) -> Iterator[tuple[Row, int]]:
 
 
 def _row(line: bytes) -> Row | None:
-    """The object of a complete line; None for anything else."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):

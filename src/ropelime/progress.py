@@ -14,6 +14,7 @@ Callback = Callable[[int, int], None]
 Option = Literal["auto"] | bool | Callback
 
 _PATIENCE = 1.0  # seconds before a bar appears
+_BETWEEN_LINES = 30.0  # seconds
 
 
 def note(line: str) -> None:
@@ -21,13 +22,8 @@ def note(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def lines(what: str, every: float = 30.0) -> Callback:
-    """A callback that prints progress and the remaining time now and then, for logs.
-
-    Args:
-        what: The name of the work.
-        every: Seconds between two lines.
-    """
+def lines(what: str) -> Callback:
+    """A callback that prints progress and the remaining time now and then, for logs."""
     start = shown = 0.0
     first: int | None = None
 
@@ -36,7 +32,7 @@ def lines(what: str, every: float = 30.0) -> Callback:
         now = time.monotonic()
         if first is None:  # work before the first call says nothing about the pace
             first, start, shown = done, now, now
-        if now - shown < every or done <= first:
+        if now - shown < _BETWEEN_LINES or done <= first:
             return
         shown = now
         left = (now - start) / (done - first) * (total - done)
@@ -49,10 +45,7 @@ def lines(what: str, every: float = 30.0) -> Callback:
 def reporting(option: Option, what: str) -> Iterator[Callback | None]:
     """A callback that shows progress, or None where it is not wanted.
 
-    Args:
-        option: ``"auto"`` shows a bar on a terminal, True shows it anywhere, False never; a function
-            is called with (done, total).
-        what: The name of the work.
+    ``"auto"`` shows a bar on a terminal, True anywhere, False never; a function is used as it is.
     """
     if callable(option):
         yield option
@@ -65,13 +58,8 @@ def reporting(option: Option, what: str) -> Iterator[Callback | None]:
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    bar = Progress(
-        *Progress.get_default_columns()[:-1],
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(what, total=None)
     start, shown = time.monotonic(), False
 

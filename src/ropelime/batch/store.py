@@ -59,7 +59,7 @@ class Output:
             lines: The rows.
             errors: How many of them hold an error.
         """
-        self._journal.append_lines(lines)
+        self._journal.append(lines)
         self.errors += errors
 
     def close(self) -> None:
