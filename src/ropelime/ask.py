@@ -22,8 +22,8 @@ from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.surrogate.embedded import cache_folder
-from ropelime.text.integrations import as_messages, read_prompt
-from ropelime.text.prompt import Prompt
+from ropelime.text.integrations import as_chunks, as_messages
+from ropelime.text.prompt import Prompt, read_prompt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,7 +82,7 @@ class AnsweringModel:
 
     def call(self, prompt: Prompt, messages: Any = None) -> Call:
         """What will be sent for a prompt."""
-        sent = as_messages(messages) or [{"role": "user", "content": prompt.text}]
+        sent = messages or [{"role": "user", "content": prompt.text}]
         key = key_of(self.api_key)
         return prepare_call(self.model, sent, base_url=self.base_url, sampling=self.sampling, key=key)
 
@@ -158,9 +158,9 @@ def ask(
         **options: See :class:`ropelime.options.Options`.
     """
     chosen = Options.of(options, caller="ask")
-    prompt = _prompt(question, context, messages)
+    prompt = _prompt(question, as_chunks(context), as_messages(messages))
     answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
-    call = answering.call(prompt, messages)
+    call = answering.call(prompt, as_messages(messages))
     if (known := answering.known(call)) is None:
         sdk()
     # Whatever can be refused is refused before anything is paid: names, features, the context window.

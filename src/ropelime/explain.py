@@ -23,8 +23,7 @@ from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
 from ropelime.text.display import shorten
 from ropelime.text.features import split
-from ropelime.text.integrations import read_prompt
-from ropelime.text.prompt import Prompt, check_text
+from ropelime.text.prompt import Prompt, check_text, read_prompt
 from ropelime.views import html
 
 if TYPE_CHECKING:
@@ -178,6 +177,8 @@ def explain(
         others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
         output, read = _from_response(response, request, question, others)
         context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
+    elif prompt is None:
+        context, messages = integrations.as_chunks(context), integrations.as_messages(messages)
     given = read_prompt(prompt, context, question, messages)
     task = Task(given, check_text("output", output), Options.of(options))  # before a model is loaded
     models = resolve_surrogates(surrogate, say=None if progress is False else note)

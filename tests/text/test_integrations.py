@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ropelime import InputError, explain
-from ropelime.text.integrations import arguments, read_prompt
+from ropelime.text.integrations import arguments
 from toy import additive
 
 METHOD: dict[str, Any] = {"target": "nll", "kernel": "uniform", "progress": False}
@@ -256,36 +256,3 @@ def test_llama_index_itself() -> None:
     assert e.output == str(response)
     assert [f.text for f in e.features] == ["One.", "Two."]
     assert e.cite().sources[0].where == "chunk 2, b.pdf, page 3"
-
-
-# One reader of all prompts: its errors name the argument that is wrong.
-
-
-def test_a_prompt_comes_in_one_of_three_forms() -> None:
-    assert read_prompt(prompt="Hello.").kind == "prompt"
-    assert read_prompt(context=["One.", {"text": "Two."}], question="Why?").text.endswith("Why?")
-    assert read_prompt(messages=MESSAGES).kind == "messages"
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "message"),
-    [
-        ({}, "prompt", "exactly one of prompt, context and messages; got none of them"),
-        ({"prompt": "x", "context": ["x"]}, "context", "got prompt and context"),
-        ({"prompt": "x", "messages": MESSAGES}, "messages", "got prompt and messages"),
-        ({"prompt": "x", "question": "y"}, "question", "question goes with context"),
-        ({"prompt": " "}, "prompt", "prompt is empty"),
-        ({"prompt": 5}, "prompt", "prompt must be a string, not int"),
-        ({"context": "x"}, "context", "must be a list of strings"),
-        ({"context": []}, "context", "context is empty"),
-        ({"context": ["x", " "]}, "context.1", r"context\[1\] is empty"),
-        ({"context": ["x", {"source": "y"}]}, "context.1", r"context\[1\] must be a string"),
-        ({"context": ["x"], "question": "a\0"}, "question", "NUL character"),
-        ({"messages": []}, "messages", "messages is empty"),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages", "lone surrogate"),
-    ],
-)
-def test_errors_name_the_argument(given: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        read_prompt(**given)
-    assert caught.value.field == field

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from ropelime.errors import InputError
 from ropelime.text.features import split
-from ropelime.text.prompt import Origin, check_text, from_context, from_messages, from_text
+from ropelime.text.prompt import (
+    Origin,
+    check_text,
+    from_context,
+    from_messages,
+    from_text,
+    read_prompt,
+)
 
 VISIBLE = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1
@@ -222,3 +229,41 @@ def test_chunks_may_say_where_they_come_from() -> None:
 def test_wrong_chunks(chunk: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_context([chunk], "Q?")
+
+
+# One reader of all prompts: its errors name the argument that is wrong.
+
+CHAT = [
+    {"role": "system", "content": "Answer in short."},
+    {"role": "user", "content": "Where is Kessel?"},
+]
+
+
+def test_a_prompt_comes_in_one_of_three_forms() -> None:
+    assert read_prompt(prompt="Hello.").kind == "prompt"
+    assert read_prompt(context=["One.", {"text": "Two."}], question="Why?").text.endswith("Why?")
+    assert read_prompt(messages=CHAT).kind == "messages"
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({}, "prompt", "exactly one of prompt, context and messages; got none of them"),
+        ({"prompt": "x", "context": ["x"]}, "context", "got prompt and context"),
+        ({"prompt": "x", "messages": CHAT}, "messages", "got prompt and messages"),
+        ({"prompt": "x", "question": "y"}, "question", "question goes with context"),
+        ({"prompt": " "}, "prompt", "prompt is empty"),
+        ({"prompt": 5}, "prompt", "prompt must be a string, not int"),
+        ({"context": "x"}, "context", "must be a list of strings"),
+        ({"context": []}, "context", "context is empty"),
+        ({"context": ["x", " "]}, "context.1", r"context\[1\] is empty"),
+        ({"context": ["x", {"source": "y"}]}, "context.1", r"context\[1\] must be a string"),
+        ({"context": ["x"], "question": "a\0"}, "question", "NUL character"),
+        ({"messages": []}, "messages", "messages is empty"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages", "lone surrogate"),
+    ],
+)
+def test_errors_name_the_argument(given: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read_prompt(**given)
+    assert caught.value.field == field

@@ -17,8 +17,7 @@ from ropelime.files import Row, dump
 from ropelime.options import Options
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, load_surrogate
-from ropelime.text.integrations import read_prompt
-from ropelime.text.prompt import Prompt, check_text
+from ropelime.text.prompt import Prompt, check_text, read_prompt
 
 _DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good

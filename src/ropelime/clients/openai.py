@@ -22,7 +22,7 @@ from ropelime.clients.sdk import (
     split_at_key,
 )
 from ropelime.errors import DeclinedError, InputError
-from ropelime.text.prompt import message_text
+from ropelime.text.prompt import answer_text
 
 OnText = Callable[[str], None]
 
@@ -207,7 +207,7 @@ class _Whole:
         self.model, self.finish, self.usage = completion.model, choice.finish_reason, completion.usage
         message = choice.message.model_dump(exclude_none=True)
         content = message.get("content") or message.get("refusal") or ""
-        self.text = message_text({**message, "content": content}, "The answer")
+        self.text = answer_text({**message, "content": content})
         yield self.text
 
     def answer(self) -> str:
@@ -252,4 +252,4 @@ class _Streamed(_Whole):
         if not self.finish:
             raise ValueError("the stream ended before the answer did")
         calls = [{"function": call} for _, call in sorted(self._calls.items())]
-        return message_text({"content": self.text, "tool_calls": calls}, "The answer")
+        return answer_text({"content": self.text, "tool_calls": calls})

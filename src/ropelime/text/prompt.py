@@ -1,7 +1,6 @@
 """The input of a model: one text, retrieved chunks with a question, or chat messages.
 
-All three become a :class:`Prompt`: messages, the one text that character offsets refer to, and the
-parts of it that may be cut into features. Text outside those parts is pinned: it is never removed.
+Parts of it may be cut into features. Text outside those parts is pinned: it is never removed.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a chunk comes from; fields that are not known are empty.
-
-    Attributes:
-        source: Its document: a file, an address, a title.
-        page: The page in it.
-    """
+    """Where a chunk comes from: a file, an address or a title, and a page; empty where not known."""
 
     source: str = ""
     page: str = ""
@@ -48,21 +42,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The input of the explained answer.
+    """The input of the explained answer."""
 
-    Attributes:
-        text: All of the input, in order; features are spans of it.
-        messages: The messages that make up the text.
-        parts: The spans that may hold features: the prompt, the chunks, or the contents of messages.
-        kind: Which of the three forms it was given in.
-        origins: Where each chunk comes from; empty if that is not known of any.
-    """
-
-    text: str
+    text: str  # all of the input, in order; features are spans of it
     messages: tuple[Message, ...]
-    parts: tuple[Span, ...]
+    parts: tuple[Span, ...]  # what may hold features: the prompt, the chunks, the contents of messages
     kind: Kind
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[Origin, ...] = ()  # of all chunks; empty if none is known
 
     def content(self, message: Message) -> str:
         """The text of one message."""
@@ -82,13 +68,9 @@ class Prompt:
 
 
 def check_text(what: str, text: object, *, may_be_blank: bool = False, field: str | None = None) -> str:
-    """Return ``text`` if a tokenizer can encode it, else raise an error that says what is wrong.
+    """Return ``text`` if a tokenizer can encode it, else raise an error that calls it ``what``.
 
-    Args:
-        what: Its name in the error message.
-        text: The text.
-        may_be_blank: Whether it may be empty or white space.
-        field: The argument that the error names; ``what`` if that is one.
+    The ``field`` of the error is ``what`` if that is the name of an argument and no other is given.
     """
     field = what if field is None and what.isidentifier() else field
     if not isinstance(text, str):
@@ -119,6 +101,30 @@ def naming_field(field: str) -> Iterator[None]:
         raise
 
 
+def read_prompt(
+    prompt: str | None = None,
+    context: Sequence[Any] | None = None,
+    question: str | None = None,
+    messages: Sequence[Any] | None = None,
+) -> Prompt:
+    """The prompt from one of its three forms; errors name the wrong argument, as ``"context.1"``."""
+    given: dict[str, Any] = {"prompt": prompt, "context": context, "messages": messages}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        got, field = (" and ".join(names), names[-1]) if names else ("none of them", "prompt")
+        raise InputError(f"Pass exactly one of prompt, context and messages; got {got}.", field=field)
+    if question is not None and context is None:
+        raise InputError(
+            "question goes with context=[...]; put it into the prompt otherwise.", field="question"
+        )
+    with naming_field(names[0]):
+        if prompt is not None:
+            return from_text(prompt)
+        if context is not None:
+            return from_context(context, question)
+        return from_messages(given["messages"])
+
+
 def from_text(prompt: str) -> Prompt:
     """A prompt that is one text; all of it may be cut into features."""
     text = check_text("prompt", prompt)
@@ -126,13 +132,8 @@ def from_text(prompt: str) -> Prompt:
 
 
 def from_context(context: Sequence[str | Mapping[str, Any]], question: str | None) -> Prompt:
-    """Retrieved chunks and the question about them; the question is pinned.
-
-    Args:
-        context: Each chunk a string, or a mapping with ``text`` and perhaps ``source`` and ``page``.
-        question: The question about them.
-    """
-    if isinstance(context, (str, Mapping)) or not isinstance(context, Sequence):
+    """Retrieved chunks, as texts or with ``source`` and ``page``; the question about them is pinned."""
+    if isinstance(context, str) or not isinstance(context, Sequence):
         raise InputError("context must be a list of strings, one for each chunk.")
     if not context:
         raise InputError("context is empty. Pass at least one chunk of text.")
@@ -147,11 +148,11 @@ def from_context(context: Sequence[str | Mapping[str, Any]], question: str | Non
                 raise InputError(
                     f"{where} must be a string or a mapping with 'text', 'source', 'page'."
                 )
-            text += _BETWEEN if parts else ""
             chunk = check_text(where, named["text"])
-            parts.append((len(text), len(text) + len(chunk)))
             names = (_name(f"{where}[{key!r}]", named.get(key)) for key in ("source", "page"))
             origins.append(Origin(*names))
+        text += _BETWEEN if parts else ""
+        parts.append((len(text), len(text) + len(chunk)))
         text += chunk
     if question is not None:
         text += _BETWEEN + check_text("question", question)
@@ -170,10 +171,9 @@ def _name(what: str, value: object) -> str:
 def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
     """Chat messages as the Chat Completions API takes them; all of their contents may be features.
 
-    A message has a ``role`` and a ``content``, which is a text or a list of text parts, or
-    ``tool_calls``. Every part and every call is a part of the prompt by itself.
+    Each text of a list of contents and each tool call is a part of the prompt by itself.
     """
-    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
         raise InputError("messages must be a list of {'role': ..., 'content': ...}.")
     if not messages:
         raise InputError("messages is empty. Pass at least one message.")
@@ -198,15 +198,15 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
     return Prompt(text, tuple(placed), tuple(parts), "messages")
 
 
-def message_text(message: Mapping[str, Any], where: str = "message") -> str:
-    """A message as one text: its content, then its tool calls, one per line."""
-    return "\n".join(_pieces(where, message))
+def answer_text(message: Mapping[str, Any]) -> str:
+    """A message of the model as one text: its content, then its tool calls, one per line."""
+    return "\n".join(_pieces("The answer", message))
 
 
 def _pieces(where: str, message: Mapping[str, Any]) -> list[str]:
     """The pieces of a message: its content or the parts of it, then every tool call."""
     calls = message.get("tool_calls") or []
-    if isinstance(calls, (str, Mapping)) or not isinstance(calls, Sequence):
+    if isinstance(calls, str) or not isinstance(calls, Sequence):
         raise InputError(f"{where}['tool_calls'] must be a list, not {type(calls).__name__}.")
     called = [_call(f"{where}['tool_calls'][{i}]", call) for i, call in enumerate(calls)]
     if message.get("function_call"):  # the API's older form of a tool call

@@ -16,8 +16,7 @@ from ropelime.progress import note
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, is_served, load_surrogate
 from ropelime.text.features import split
-from ropelime.text.integrations import read_prompt
-from ropelime.text.prompt import check_text
+from ropelime.text.prompt import check_text, read_prompt
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.limits import (
