@@ -18,8 +18,7 @@ import ropelime
 import servers
 from ropelime import Explanation, InputError, ModelError
 from ropelime.cli import main
-from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call
+from ropelime.clients.openai import Answer, Cache, Call
 from ropelime.surrogate import FunctionSurrogate
 from servers import Proxy, busy, chunk, cut, cut_after, raw, says, slow
 from toy import additive

@@ -6,11 +6,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropelime.clients.cache import Cache
-from ropelime.clients.openai import Answer, Call, OnText, complete, request, server
+from ropelime.clients.openai import Answer, Cache, Call, OnText, complete, request, server
 from ropelime.clients.openai import prepare as prepare_call
 from ropelime.clients.sdk import Server, key_of, sdk
 from ropelime.errors import InputError
@@ -36,26 +34,18 @@ _CUT = {
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """What the answering model gave.
-
-    Attributes:
-        text: The answer.
-        record: The model, its settings, and the cost.
-        note: What the reader should know about it; often empty.
-    """
+    """What the answering model gave."""
 
     text: str
-    record: dict[str, Any]
-    note: str = ""
+    record: dict[str, Any]  # the model, its settings, and the cost
+    note: str = ""  # what the reader should know about it
 
     def into(self, e: Explanation) -> Explanation:
         """The explanation of the answer with what is known about it."""
-        notes = filter(None, [self.note])
-        return dataclasses.replace(
-            e,
-            config={**e.config, "answer": self.record},
-            diagnostics=dataclasses.replace(e.diagnostics, notes=(*e.diagnostics.notes, *notes)),
-        )
+        notes = (*e.diagnostics.notes, *filter(None, [self.note]))
+        diagnostics = dataclasses.replace(e.diagnostics, notes=notes)
+        config = {**e.config, "answer": self.record}
+        return dataclasses.replace(e, config=config, diagnostics=diagnostics)
 
 
 @dataclass(frozen=True)
@@ -72,8 +62,21 @@ class AnsweringModel:
     cache: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is wrong before anything is sent."""
-        _check(self.timeout, self.retries, self.price)
+        timeout, retries = self.timeout, self.retries
+        price = (0, 0) if self.price is None else self.price
+        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if not (number and 0 < timeout < math.inf):
+            raise InputError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise InputError(f"retries must be a whole number that is not negative, not {retries!r}.")
+        try:
+            into, out = map(float, price)
+        except (TypeError, ValueError):
+            into = out = math.nan
+        if not (0 <= into < math.inf and 0 <= out < math.inf):
+            raise InputError(
+                f"price must be two numbers, what a million tokens in and out cost, not {price!r}."
+            )
 
     def describe(self) -> dict[str, Any]:
         """Model, server and settings as plain data, without a key."""
@@ -88,7 +91,7 @@ class AnsweringModel:
 
     def known(self, call: Call) -> GivenAnswer | None:
         """The answer, if the same was asked before."""
-        answer = Cache(_folder()).get(call) if self.cache else None
+        answer = _cache().get(call) if self.cache else None
         return None if answer is None else self._given(call, answer, cached=True)
 
     def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> GivenAnswer:
@@ -104,11 +107,30 @@ class AnsweringModel:
 
     def _kept(self, call: Call, answer: Answer) -> GivenAnswer:
         if self.cache:
-            _keep(Cache(_folder()), call, answer)
+            try:
+                _cache().put(call, answer)
+            except (OSError, InputError) as error:  # it is paid for: it is explained all the same
+                note(f"ropelime: the answer could not be kept in {_cache().folder}: {error}")
         return self._given(call, answer, cached=False)
 
     def _given(self, call: Call, answer: Answer, *, cached: bool) -> GivenAnswer:
-        record = _record(call, answer, self.price, cached=cached)
+        price = None if self.price is None else [float(each) for each in self.price]
+        cost = None
+        if price is not None and {"prompt_tokens", "completion_tokens"} <= answer.usage.keys():
+            tokens = (answer.usage["prompt_tokens"], answer.usage["completion_tokens"])
+            cost = sum(count * each / 1e6 for count, each in zip(tokens, price, strict=True))
+        record = {
+            "model": call.model,
+            "served_as": answer.model,
+            "base_url": call.base_url,
+            "sampling": dict(call.sampling),
+            "finish_reason": answer.finish_reason,
+            "usage": dict(answer.usage),
+            "price_per_million": price,
+            "cost": cost,  # of the call that gave the answer, also where it came out of the cache
+            "cached": cached,
+            "retries": answer.retries,
+        }
         return GivenAnswer(answer.text, record, _CUT.get(answer.finish_reason, ""))
 
 
@@ -186,51 +208,5 @@ def _prompt(question: Any, context: Any, messages: Any) -> Prompt:
     return read_prompt(alone, context, None if context is None else question, messages)
 
 
-def _check(timeout: float, retries: int, price: Any) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-        raise InputError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise InputError(f"retries must be a whole number that is not negative, not {retries!r}.")
-    if price is None:
-        return
-    try:
-        into, out = (float(value) for value in price)
-    except (TypeError, ValueError):
-        into = out = math.nan
-    if not (0 <= into < math.inf and 0 <= out < math.inf):
-        raise InputError(
-            f"price must be two numbers, what a million tokens in and out cost, not {price!r}."
-        )
-
-
-def _folder() -> Path:
-    return cache_folder() / "answers"
-
-
-def _keep(kept: Cache, call: Call, answer: Answer) -> None:
-    try:
-        kept.put(call, answer)
-    except OSError as error:  # the answer is there and paid for: it is explained all the same
-        note(f"ropelime: the answer could not be kept in {kept.folder}: {error.strerror}")
-
-
-def _record(
-    call: Call, answer: Answer, price: tuple[float, float] | None, *, cached: bool
-) -> dict[str, Any]:
-    """What an explanation says about its answer."""
-    cost = None
-    if price is not None and {"prompt_tokens", "completion_tokens"} <= answer.usage.keys():
-        tokens = (answer.usage["prompt_tokens"], answer.usage["completion_tokens"])
-        cost = sum(count * float(each) / 1e6 for count, each in zip(tokens, price, strict=True))
-    return {
-        "model": call.model,
-        "served_as": answer.model,
-        "base_url": call.base_url,
-        "sampling": dict(call.sampling),
-        "finish_reason": answer.finish_reason,
-        "usage": dict(answer.usage),
-        "price_per_million": None if price is None else [float(each) for each in price],
-        "cost": cost,  # of the call that gave the answer, also where it came out of the cache
-        "cached": cached,
-        "retries": answer.retries,
-    }
+def _cache() -> Cache:
+    return Cache(cache_folder() / "answers")

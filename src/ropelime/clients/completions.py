@@ -1,8 +1,4 @@
-"""Log-probabilities of prompts from a server: a Completions request for each, several at once.
-
-Prompts are sent as token ids, and the log-probability of each token comes back: vLLM's
-``prompt_logprobs``.
-"""
+"""Log-probabilities of prompts, sent as token ids, from a server: vLLM's ``prompt_logprobs``."""
 
 from __future__ import annotations
 
@@ -13,51 +9,42 @@ from functools import partial
 from typing import Any
 
 from ropelime.clients.pool import Pool
-from ropelime.clients.sdk import Server, choice_of, is_unreachable, sdk
+from ropelime.clients.sdk import Server, choice_of, is_unreachable
 from ropelime.errors import ModelError
 
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """What a server returned for one prompt.
+    """What a server returned for one prompt."""
 
-    Attributes:
-        logprob: Log-probability of each token but the first, in nats.
-        text: The server's text of each of these tokens; None where it does not send one.
-        served_by: The server's fingerprint, such as ``"vllm-0.32.0"``; empty if it has none.
-    """
-
-    logprob: tuple[float, ...]
-    text: tuple[str | None, ...]
-    served_by: str
+    logprob: tuple[float, ...]  # of each token but the first, in nats
+    text: tuple[str | None, ...]  # the server's text of each of these tokens, where it sends one
+    served_by: str  # the server's fingerprint, such as "vllm-0.32.0"; empty if it has none
 
 
 @dataclass(frozen=True)
 class CompletionsClient:
-    """A model at a server that scores prompts.
-
-    Attributes:
-        server: The server.
-        model: The model's name there.
-        concurrency: How many requests may run at once.
-    """
+    """A model at a server that scores prompts, several at once."""
 
     server: Server
     model: str
     concurrency: int
 
     def window(self) -> int | None:
-        """The model's context length in tokens, its output included; None if the server hides it.
-
-        Raises:
-            ModelError: At once, if the server cannot be reached.
-        """
+        """The model's context length in tokens, its output included; None if the server hides it."""
         with self.server.readable_errors(self.model):
-            client = self._client(max_retries=0)
+            client = self.server.client(retries=0)
 
         async def look() -> int | None:
             with self.server.readable_errors(self.model):
-                return await _window(client, self.model)
+                try:
+                    models = (await client.models.list()).data
+                    lengths = [getattr(m, "max_model_len", None) for m in models if m.id == self.model]
+                except Exception as error:
+                    if is_unreachable(error):
+                        raise
+                    return None  # not every server lists its models; other faults show later
+            return next((length for length in lengths if isinstance(length, int)), None)
 
         with Pool(1, cleanup=client.close) as pool:
             return pool.submit(look).result()
@@ -65,16 +52,15 @@ class CompletionsClient:
     def score(
         self, prompts: Sequence[Sequence[int]]
     ) -> Generator[tuple[int, TokenLogprobs] | None, None, None]:
-        """Score prompts of at least two tokens.
+        """Yield the index of a prompt and its log-probabilities, in the order of arrival.
 
-        Yields:
-            The index of a prompt and its log-probabilities, in the order of arrival; None now and then
-            while nothing arrives. Closing the generator cancels all requests.
+        Prompts have at least two tokens. None is yielded now and then while nothing arrives. Closing
+        the generator cancels all requests.
         """
         if not prompts:
             return
         with self.server.readable_errors(self.model):
-            client = self._client()
+            client = self.server.client()
 
         async def one(
             index: int, ids: Sequence[int], put: Callable[[tuple[int, TokenLogprobs]], None]
@@ -94,9 +80,6 @@ class CompletionsClient:
 
         with Pool(self.concurrency, cleanup=client.close) as pool:
             yield from pool.stream(*(partial(one, i, ids) for i, ids in enumerate(prompts)))
-
-    def _client(self, **options: Any) -> Any:
-        return sdk().AsyncOpenAI(**self.server.options() | options)
 
     def _checked(self, choice: Any, ids: Sequence[int], served_by: str) -> TokenLogprobs:
         """The log-probabilities of exactly the tokens that were sent."""
@@ -128,22 +111,11 @@ class CompletionsClient:
         return TokenLogprobs(tuple(min(value, 0.0) for value in logprob), text, served_by)
 
 
-async def _window(client: Any, model: str) -> int | None:
-    try:
-        listed = await client.models.list()
-        lengths = [getattr(m, "max_model_len", None) for m in listed.data if m.id == model]
-    except Exception as error:
-        if isinstance(error, sdk().APIConnectionError) and is_unreachable(error):
-            raise
-        return None  # not every server lists its models; other faults show in the first request
-    return next((length for length in lengths if isinstance(length, int)), None)
-
-
 def _of(token: int, entry: Any) -> tuple[float, str | None] | None:
     """The log-probability and the text of a token; entries are keyed by token ids."""
     about = entry.get(str(token)) if isinstance(entry, Mapping) else None
-    value = about.get("logprob") if isinstance(about, Mapping) else None
+    about = about if isinstance(about, Mapping) else {}
+    value, text = about.get("logprob"), about.get("decoded_token")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    text = about.get("decoded_token") if isinstance(about, Mapping) else None
     return float(value), text if isinstance(text, str) else None

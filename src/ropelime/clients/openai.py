@@ -1,4 +1,4 @@
-"""One Chat Completions call through the official SDK, to OpenAI or any compatible server."""
+"""Chat Completions calls through the official SDK, to OpenAI or any compatible server."""
 
 from __future__ import annotations
 
@@ -6,46 +6,33 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ropelime.clients.pool import Pool
-from ropelime.clients.sdk import (
-    KEY,
-    OPENAI,
-    Server,
-    address,
-    choice_of,
-    hidden,
-    sdk,
-    split_at_key,
-)
+from ropelime.clients.sdk import KEY, OPENAI, Server, address, choice_of, hidden, split_at_key
 from ropelime.errors import DeclinedError, InputError
+from ropelime.files import dump, replacing
 from ropelime.text.prompt import answer_text
 
 OnText = Callable[[str], None]
 
 _RESERVED = ("model", "messages", "stream", "stream_options", "n", "timeout")  # not sampling options
 _SECRET = ("extra_headers", "extra_query")  # they may hold keys, and sampling options are saved
+_ENTRY = {"format": "ropelime.answer", "version": 1}  # what every entry of the cache holds
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request and its server: all that an answer depends on.
-
-    Attributes:
-        model: The model's name at the server.
-        messages: The messages, as the Chat Completions API takes them.
-        base_url: The server.
-        sampling: Other arguments of the call, such as ``temperature``.
-    """
+    """A request and its server: all that an answer depends on."""
 
     model: str
     messages: Sequence[Mapping[str, Any]]
     base_url: str
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # other arguments: temperature, ...
 
     @property
     def content(self) -> str:
@@ -64,21 +51,45 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a call.
-
-    Attributes:
-        text: The answer; tool calls as text.
-        model: The server's name of the model that gave it.
-        finish_reason: Why it ended: ``"stop"``, ``"length"``, ...
-        usage: Tokens of the prompt, of the answer and of both; empty if the server does not count them.
-        retries: How often the SDK had to repeat the request.
-    """
+    """The answer to a call, with its tool calls as text."""
 
     text: str
-    model: str
-    finish_reason: str
-    usage: Mapping[str, int] = field(default_factory=dict)
-    retries: int = 0
+    model: str  # as the server calls it
+    finish_reason: str  # "stop", "length", ...
+    usage: Mapping[str, int] = field(default_factory=dict)  # tokens, if the server counts them
+    retries: int = 0  # how often the SDK had to repeat the request
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of answers, so that the same request is paid for only once.
+
+    An entry is one small file, named by a digest of the request and readable by its owner only. It
+    holds the answer, not the request, and never a key.
+    """
+
+    folder: Path
+
+    def get(self, call: Call) -> Answer | None:
+        """The cached answer to this call; None if there is none, or if it is damaged."""
+        try:
+            entry = json.loads(self._path(call).read_text(encoding="utf-8"))
+            answer = Answer(**entry.pop("answer"))
+            texts = (answer.text, answer.model, answer.finish_reason)
+            counts = (*answer.usage.values(), answer.retries)
+            whole = all(isinstance(t, str) for t in texts) and all(isinstance(c, int) for c in counts)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None  # missing or damaged: the request is sent again and the entry overwritten
+        return answer if entry == _ENTRY and whole and answer.text else None
+
+    def put(self, call: Call, answer: Answer) -> None:
+        """Store an answer atomically; of several writers the last one wins."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(self._path(call)) as file:
+            file.write(dump({**_ENTRY, "answer": asdict(answer)}))
+
+    def _path(self, call: Call) -> Path:
+        return self.folder / f"{call.digest}.json"
 
 
 def prepare(
@@ -89,15 +100,7 @@ def prepare(
     sampling: Mapping[str, Any] | None,
     key: str | None,
 ) -> Call:
-    """Check a request before anything is sent.
-
-    Args:
-        model: The model's name at the server.
-        messages: The messages.
-        base_url: The server; ``OPENAI_BASE_URL`` or OpenAI's if not given.
-        sampling: Other arguments of the call.
-        key: The key that will be sent; it must not be in the request, which is saved.
-    """
+    """Check a request before anything is sent; it is saved, so the key must not be in it."""
     if not isinstance(model, str) or not model.strip():
         raise InputError(f"model must be the name of a model, such as 'gpt-4o-mini', not {model!r}.")
     url = server(base_url)
@@ -129,44 +132,33 @@ def server(base_url: str | None) -> str:
 def complete(
     call: Call, server: Server, *, stream: bool = False, on_text: OnText | None = None
 ) -> Answer:
-    """Send one request and wait for its answer, with the arguments of :func:`request`.
-
-    ``on_text`` is called in this thread, and an interruption of this thread cancels the request.
-    """
+    """As :func:`request`; ``on_text`` is called in this thread, whose interruption cancels it."""
 
     async def work(put: Callable[[str | Answer], None]) -> None:
         put(await request(call, server, stream=stream, on_text=put))
 
-    answer = None
     with Pool(1) as pool:
         for item in pool.stream(work):
             if isinstance(item, Answer):
-                answer = item
-            elif item is not None and on_text is not None:
+                return item
+            if item is not None and on_text is not None:
                 on_text(item)
-    assert answer is not None
-    return answer
+    raise AssertionError("a stream ends with its answer or an error")
 
 
 async def request(
     call: Call, server: Server, *, stream: bool = False, on_text: OnText | None = None
 ) -> Answer:
-    """Send one request.
+    """Send one request; ``on_text`` is called with each piece of a streamed answer, or with all of it.
 
     The SDK repeats it, with growing pauses, when the server is too busy (429), fails (5xx), cannot be
     reached or sends nothing in time; a server may charge for requests that it did not complete. Once a
     piece of a streamed answer has arrived, nothing is repeated.
-
-    Args:
-        call: The request.
-        server: The server of the call, with its key, timeout and retries.
-        stream: Receive the answer in pieces.
-        on_text: Called with each piece, or with the whole answer if it is not streamed.
     """
     taken, key = _Streamed() if stream else _Whole(), server.key
     guard = partial(server.readable_errors, call.model, lambda: len(taken.text))
     with guard():
-        client: Any = sdk().AsyncOpenAI(**server.options())
+        client = server.client()
     async with client:
         with guard():
             raw = await client.chat.completions.with_raw_response.create(
@@ -202,7 +194,6 @@ class _Whole:
     usage: Any = None
 
     async def pieces(self, completion: Any) -> AsyncIterator[str]:
-        """The text of the answer, as it arrives."""
         choice = choice_of(completion)
         self.model, self.finish, self.usage = completion.model, choice.finish_reason, completion.usage
         message = choice.message.model_dump(exclude_none=True)
@@ -211,7 +202,6 @@ class _Whole:
         yield self.text
 
     def answer(self) -> str:
-        """All of it, with the tool calls as text."""
         return self.text
 
 

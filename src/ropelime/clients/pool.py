@@ -1,8 +1,7 @@
 """A bounded pool of requests that can be cancelled at any time.
 
 A thread that waits for a server cannot be interrupted, and an event loop cannot be started where one
-is running already, as in a notebook. So requests are coroutines in an event loop in a background
-thread, and the caller takes their results from futures or from a queue.
+is running already, as in a notebook. So requests are coroutines in a loop in a background thread.
 """
 
 from __future__ import annotations
@@ -21,24 +20,16 @@ _BEAT = 0.25  # seconds without a result after which stream() lets its caller lo
 
 
 class Pool:
-    """Runs coroutines, at most ``size`` at once; closing it cancels those that run or wait.
-
-    The thread is a daemon, so a program that ends does not wait for a server.
-    """
+    """Runs coroutines, at most ``size`` at once; closing it cancels those that run or wait."""
 
     def __init__(self, size: int, *, cleanup: Callable[[], Awaitable[Any]] | None = None) -> None:
-        """Start the thread.
-
-        Args:
-            size: How many coroutines may run at once.
-            cleanup: Awaited in the event loop when all coroutines have ended: the ``close`` of a
-                client that they share.
-        """
+        """Start the thread; ``cleanup``, as of a client that they share, is awaited at the very end."""
         self._cleanup = cleanup
         self._slots = asyncio.Semaphore(size)
         self._tasks: set[asyncio.Task[Any] | None] = set()
         self._closing = asyncio.Event()
         self._loop = asyncio.new_event_loop()
+        # A daemon, so that a program that ends does not wait for a server.
         self._thread = threading.Thread(target=self._run, name="ropelime-requests", daemon=True)
         self._thread.start()
 
@@ -49,13 +40,9 @@ class Pool:
     def stream(
         self, *functions: Callable[[Callable[[T], None]], Awaitable[None]]
     ) -> Generator[T | None, None, None]:
-        """Run functions and yield what they put out, as it arrives.
+        """Yield what functions put out by the function that they get, as it arrives.
 
-        Args:
-            *functions: Each is called with the function that puts something out.
-
-        Yields:
-            What they put out, and None now and then while nothing arrives. The first error is raised.
+        None is yielded now and then while nothing arrives. The first error is raised.
         """
         arrived: queue.SimpleQueue[T | Future[None]] = queue.SimpleQueue()
         for function in functions:

@@ -66,64 +66,45 @@ def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """A server, how to reach it, and how error messages refer to its settings.
-
-    Attributes:
-        base_url: Its address.
-        key: The key; None for servers that need none.
-        timeout: Seconds without data from the server after which a request fails.
-        retries: How often the SDK repeats a request that failed or timed out.
-        gives: What it is expected to return.
-        set_url: Where its address was set, for error messages.
-        set_key: Where its key was set.
-        set_timeout: Where the timeout was set.
-    """
+    """A server, how to reach it, and how error messages refer to its settings."""
 
     base_url: str
     key: str | None = field(repr=False)
-    timeout: float
-    retries: int
+    timeout: float  # seconds without data from the server after which a request fails
+    retries: int  # how often the SDK repeats a request that failed or timed out
     gives: str = "Chat Completions answer"
     set_url: str = "base_url (--base-url)"
     set_key: str = KEY
     set_timeout: str = "timeout=..., --timeout"
 
-    def options(self) -> dict[str, Any]:
-        """Arguments of the SDK's clients."""
-        return {
-            "api_key": self.key or "none",
-            "base_url": self.base_url,
-            "timeout": sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT_TIMEOUT)),
-            "max_retries": self.retries,
-        }
+    def client(self, retries: int | None = None) -> Any:
+        """The SDK's client of this server."""
+        return sdk().AsyncOpenAI(
+            api_key=self.key or "none",
+            base_url=self.base_url,
+            timeout=sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT_TIMEOUT)),
+            max_retries=self.retries if retries is None else retries,
+        )
 
     @contextmanager
     def readable_errors(
-        self,
-        model: str,
-        received: Callable[[], int] = lambda: 0,
-        cure: str = "Change the request.",
+        self, model: str, received: Callable[[], int] = lambda: 0, cure: str = "Change the request."
     ) -> Iterator[None]:
         """Turn any error into one that says what happened and what to do, without the key.
 
         Everything is caught: errors of the HTTP library and of the JSON parser pass through the SDK.
-
-        Args:
-            model: The model that the request is for.
-            received: Returns how many characters of an answer have arrived.
-            cure: What to do where the server refuses the request.
+        ``received`` returns how many characters of an answer have arrived; ``cure`` is what to do
+        where the server refuses the request.
         """
         try:
             yield
         except Exception as error:
             message = self._masked(self._message(error, model, received(), cure))
             status = getattr(error, "status_code", None)
-            declined = isinstance(status, int) and 400 <= status < 500
-            declined = declined and status not in _NOT_THIS_REQUEST
+            declined = status in range(400, 500) and status not in _NOT_THIS_REQUEST
             raise (DeclinedError if declined else ModelError)(message) from None
 
     def _message(self, error: Exception, model: str, received: int, cure: str) -> str:
-        """What happened and what to do about it."""
         openai, server = sdk(), self.base_url
         if received:
             return (
@@ -135,7 +116,9 @@ class Server:
                 f"The SDK does not accept this call, and nothing was sent: {self._words(error)}. "
                 "Parameters of this server alone go into extra_body (--sampling 'extra_body={...}')."
             )
-        tries = _tries(error)
+        headers = getattr(getattr(error, "request", None), "headers", {})
+        again = str(headers.get("x-stainless-retry-count", "0"))  # the SDK adds it
+        tries = f" ({int(again) + 1} tries)" if again.isdecimal() and int(again) else ""
         if isinstance(error, openai.APITimeoutError) and not is_unreachable(error):
             return (
                 f"{server} sent nothing within {self.timeout:g} s{tries}. Raise the timeout "
@@ -185,13 +168,6 @@ def choice_of(completion: Any) -> Any:
         error = getattr(completion, "error", None)  # some servers send errors with status 200
         raise ValueError(error.get("message") if isinstance(error, dict) else "it has no choices")
     return choices[0]
-
-
-def _tries(error: Exception) -> str:
-    """How often the SDK sent the request, from the header that it adds."""
-    headers = getattr(getattr(error, "request", None), "headers", {})
-    again = str(headers.get("x-stainless-retry-count", "0"))
-    return f" ({int(again) + 1} tries)" if again.isdecimal() and int(again) else ""
 
 
 def hidden(text: str, key: str | None) -> str:
