@@ -1,4 +1,4 @@
-"""The command line: one file for each command."""
+"""The command line: one file for each command, with its texts, its arguments and ``run``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ropelime._version import __version__
 from ropelime.cli import ask, batch, check, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
-_DESCRIPTION = "Which part of my prompt made the model say that?"
 _EPILOG = """\
 exit codes: 0 success, 1 error (the message names the cause), 2 wrong usage, 130 interrupted
 
@@ -29,16 +28,19 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    description = "Which part of my prompt made the model say that?"
     top = argparse.ArgumentParser(
-        prog="ropelime",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="ropelime", description=description, epilog=_EPILOG, formatter_class=raw
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (explain, ask, batch, check, demo, models, serve):
-        command.add(commands)
+        name = command.__name__.rpartition(".")[2]
+        texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
+        added = commands.add_parser(name, **texts, formatter_class=raw)
+        added.set_defaults(run=command.run)
+        command.add_arguments(added)
     return top
 
 
@@ -48,12 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """Parse, run, and turn errors into messages and exit codes.
-
-    Args:
-        parser: Sets ``run`` to the function of the chosen command.
-        arguments: The command line; that of the process if None.
-    """
+    """Parse, call ``run`` of the options, and turn errors into messages and exit codes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may lack some characters
             stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")

@@ -6,19 +6,17 @@ import argparse
 import sys
 from typing import Any
 
-from ropelime.cli.shared import (
-    add_answering,
-    add_options,
-    add_output,
-    answering,
-    chunks,
-    emit,
-    messages,
-    method,
-)
+from ropelime.ask import ask
+from ropelime.cli import shared
 from ropelime.progress import note
+from ropelime.text.display import plain
 
-_EPILOG = """\
+HELP = "call a model once and explain its answer"
+DESCRIPTION = (
+    "Call an answering model exactly once, and explain which parts of the prompt its answer depends "
+    "on. Answers are cached, so the same call is not paid for twice."
+)
+EPILOG = """\
 The API key is read from OPENAI_API_KEY and never stored. A local server may need none. The answer is
 streamed to standard error; the explanation goes to standard output.
 
@@ -31,56 +29,40 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "ask",
-        help="call a model once and explain its answer",
-        description="Call an answering model exactly once, and explain which parts of the prompt its "
-        "answer depends on. Answers are cached, so the same call is not paid for twice.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("question", nargs="?", help="the prompt, or the question about the context")
-    parser.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
-    parser.add_argument(
-        "--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question"
-    )
-    add_answering(parser, required=True)
-    parser.add_argument(
-        "--no-stream", action="store_true", help="show the answer only when it is complete"
-    )
-    add_options(parser)
-    add_output(parser)
-    parser.set_defaults(run=run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the input, the answering model and the options."""
+    add = parser.add_argument
+    add("question", nargs="?", help="the prompt, or the question about the context")
+    add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
+    add("--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question")
+    shared.add_answering(parser, required=True)
+    add("--no-stream", action="store_true", help="show the answer only when it is complete")
+    shared.add_options(parser)
+    shared.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Call the model, explain its answer, show and write the explanation."""
-    from ropelime.ask import ask
-
     explanation = ask(
         options.question,
-        context=chunks(options.context),
-        messages=messages(options.messages),
-        **answering(options),
+        context=shared.chunks(options.context),
+        messages=shared.messages(options.messages),
+        **shared.answering(options),
         stream=not options.no_stream and not options.quiet,
         on_text=None if options.quiet else _show,
-        on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {worded(answer)}"),
-        **method(options),
+        on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
+        **shared.method(options),
     )
-    emit(explanation, options)
+    shared.emit(explanation, options)
 
 
 def _show(text: str) -> None:
     """Print a piece of the answer, with control characters escaped."""
-    from ropelime.text.display import plain
-
     sys.stderr.write(plain(text))
     sys.stderr.flush()
 
 
-def worded(answer: dict[str, Any]) -> str:
+def _worded(answer: dict[str, Any]) -> str:
     """What the call cost, in one line."""
     usage = answer["usage"]
     words = [f"{answer['model']} answered"]

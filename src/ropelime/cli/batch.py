@@ -6,24 +6,24 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from ropelime.cli.shared import (
-    add_answering,
-    add_options,
-    answering,
-    count,
-    parsed,
-    surrogates,
-    writable,
-)
+from ropelime.ask import AnsweringModel
+from ropelime.batch import local, ray
+from ropelime.batch import run as batch
+from ropelime.batch.work import Settings
+from ropelime.cli.shared import add_answering, add_options, answering, chosen, count, writable
+from ropelime.clients.sdk import sdk
 from ropelime.errors import InputError
+from ropelime.options import Options
 from ropelime.progress import Option, lines, note, reporting
+from ropelime.surrogate.embedded import EMBEDDED
 
-if TYPE_CHECKING:
-    from ropelime.batch.run import Engine
-
-_EPILOG = """\
+HELP = "explain many answers, one on each line of a file"
+DESCRIPTION = (
+    "Explain every line of a file. The surrogate is loaded once and scores many lines in the same "
+    "forward passes."
+)
+EPILOG = """\
 Each line of IN is a JSON object with the input of explain (prompt, context with question, or messages;
 and the output), optionally an "id" (default: "line 7") and options for this line only:
 
@@ -45,77 +45,33 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "batch",
-        help="explain many answers, one on each line of a file",
-        description="Explain every line of a file. The surrogate is loaded once and scores many lines "
-        "in the same forward passes.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("input", type=Path, metavar="IN", help="JSON lines")
-    parser.add_argument("output", type=writable, metavar="OUT", help="JSON lines to write or to resume")
-    parser.add_argument(
-        "--full", action="store_true", help="write whole explanations, not only the ranking"
-    )
-    parser.add_argument("--top", type=count, metavar="K", help="features in the ranking (default all)")
-    parser.add_argument("--retry-errors", action="store_true", help="explain lines with an error again")
-    parser.add_argument(
-        "--together", type=count, default=64, metavar="N", help="lines scored together (default 64)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    group = parser.add_argument_group("where it runs")
-    group.add_argument(
-        "--engine",
-        choices=["local", "ray"],
-        default="local",
-        help="this process, or Ray (default local)",
-    )
-    group.add_argument(
-        "--address", help="Ray cluster, HOST:PORT or auto; a new one on this machine if not given"
-    )
-    group.add_argument(
-        "--actors", type=count, metavar="N", help="copies of the surrogate (default: one for each GPU)"
-    )
-    group.add_argument(
-        "--gpus-per-actor",
-        type=float,
-        metavar="G",
-        help="GPUs of each copy, such as 0.5 (default 1 if there are any)",
-    )
-    group = add_answering(parser, required=False)
-    group.add_argument(
-        "--concurrency", type=count, default=8, metavar="N", help="calls in parallel (default 8)"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the files, where it runs, the answering model and the options."""
+    add = parser.add_argument
+    add("input", type=Path, metavar="IN", help="JSON lines")
+    add("output", type=writable, metavar="OUT", help="JSON lines to write or to resume")
+    add("--full", action="store_true", help="write whole explanations, not only the ranking")
+    add("--top", type=count, metavar="K", help="features in the ranking (default all)")
+    add("--retry-errors", action="store_true", help="explain lines with an error again")
+    add("--together", type=count, default=64, metavar="N", help="lines scored together (default 64)")
+    add("--quiet", action="store_true", help="print nothing but errors")
+    add = parser.add_argument_group("where it runs").add_argument
+    text = "this process, or Ray (default local)"
+    add("--engine", choices=["local", "ray"], default="local", help=text)
+    add("--address", help="Ray cluster, HOST:PORT or auto; a new one on this machine if not given")
+    text = "copies of the surrogate (default: one for each GPU)"
+    add("--actors", type=count, metavar="N", help=text)
+    text = "GPUs of each copy, such as 0.5 (default 1 if there are any)"
+    add("--gpus-per-actor", type=float, metavar="G", help=text)
+    add = add_answering(parser, required=False).add_argument
+    add("--concurrency", type=count, default=8, metavar="N", help="calls in parallel (default 8)")
     add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Explain every line; returns the exit code."""
-    from ropelime.ask import AnsweringModel
-    from ropelime.batch import run as batch
-    from ropelime.batch.work import Settings
-    from ropelime.clients.sdk import sdk
-
-    asks = options.model is not None
-    if options.base_url is not None and not asks:
-        raise InputError("--base-url goes with --model NAME.")
-    settings = Settings(
-        parsed(options),
-        tuple(surrogates(options)),
-        options.device,
-        options.dtype,
-        AnsweringModel(**answering(options)) if asks else None,
-        options.full,
-        options.top,
-        options.concurrency,
-    )
-    if asks:
-        sdk()
-    engine = _engine(options)
+    settings, engine = _settings(options), _engine(options)
+    progress: Option = "auto" if sys.stderr.isatty() else lines("lines")
     far = [0, 0]
 
     def follow(done: int, total: int) -> None:
@@ -124,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             report(done, total)
 
     try:
-        with reporting(_progress(options), "Explaining lines") as report:
+        with reporting(False if options.quiet else progress, "Explaining lines") as report:
             summary = batch.run(
                 options.input,
                 options.output,
@@ -147,27 +103,27 @@ def run(options: argparse.Namespace) -> int:
     return 1 if summary.errors == summary.total else 0
 
 
-def _engine(options: argparse.Namespace) -> Engine:
-    if options.engine == "local":
-        for name in ("address", "actors", "gpus_per_actor"):
-            if getattr(options, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')} goes with --engine ray.")
-        from ropelime.batch import local
-
-        return partial(local.run, say=None if options.quiet else note)
-    from ropelime.batch import ray
-
-    ray.installed()
-    return partial(
-        ray.run,
-        address=options.address,
-        actors=options.actors,
-        gpus=options.gpus_per_actor,
-        say=None if options.quiet else note,
+def _settings(options: argparse.Namespace) -> Settings:
+    if options.base_url is not None and options.model is None:
+        raise InputError("--base-url goes with --model NAME.")
+    settings = Settings(
+        options=Options(**chosen(options)),
+        surrogates=tuple(options.surrogate or [EMBEDDED]),
+        answering=None if options.model is None else AnsweringModel(**answering(options)),
+        **{name: getattr(options, name) for name in ("device", "dtype", "full", "top", "concurrency")},
     )
+    if settings.answering:
+        sdk()  # fails now if it is not installed
+    return settings
 
 
-def _progress(options: argparse.Namespace) -> Option:
-    if options.quiet:
-        return False
-    return "auto" if sys.stderr.isatty() else lines("lines")
+def _engine(options: argparse.Namespace) -> batch.Engine:
+    say = None if options.quiet else note
+    how = {"address": options.address, "actors": options.actors, "gpus": options.gpus_per_actor}
+    if options.engine == "ray":
+        ray.installed()
+        return partial(ray.run, **how, say=say)
+    for name in ("address", "actors", "gpus_per_actor"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray.")
+    return partial(local.run, say=say)

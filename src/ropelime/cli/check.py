@@ -9,22 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ropelime.batch.lines import FORMS
 from ropelime.cli.shared import add_options, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
-from ropelime.explain import Explanation, explain, load
+from ropelime.explain import explain, load
 from ropelime.files import parse
 from ropelime.progress import note, reporting
-from ropelime.results import assertions as checks
-from ropelime.results.assertions import Assertion
+from ropelime.results import assertions
 from ropelime.results.serialization import write_text
+from ropelime.text.display import plain
 from ropelime.views.junit import Case, junit
 
-_INPUT = (
-    "prompt", "context", "question", "messages", "output", "response", "request", "features"
-)  # fmt: skip
+_INPUT = (*FORMS, "output", "response", "request", "features")
 _WRONG = (*FORGIVEN, AttributeError)  # one line; the others are still checked
 _KEYS = ("id", "expect", "explanation", *_INPUT)
-_EPILOG = """\
+HELP = "assert what answers rest on, with JUnit XML and an exit code"
+DESCRIPTION = (
+    "Check that answers rest on the parts of the prompt that they should rest on, and not on others."
+)
+EPILOG = """\
 Each line of FILE is a JSON object with the input of explain (prompt, context with question, or
 messages; and the output) or the path of a saved explanation ("explanation", relative to FILE), and with
 assertions:
@@ -56,25 +59,16 @@ class Entry:
     line: int
     name: str
     given: Mapping[str, Any]
-    expect: tuple[Assertion, ...]
+    expect: tuple[assertions.Assertion, ...]
     saved: Path | None
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "check",
-        help="assert what answers rest on, with JUnit XML and an exit code",
-        description="Check that answers rest on the parts of the prompt that they should rest on, "
-        "and not on others.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the files and the options."""
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--quiet", action="store_true", help="print only failures and errors")
     add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,8 +79,7 @@ def run(options: argparse.Namespace) -> int:
         entries = list(_entries(text, folder))
         if not entries:
             raise InputError(f"{options.file} has no lines: there is nothing to check.")
-        todo = [entry for entry in entries if isinstance(entry, Entry)]
-        fresh = any(entry.saved is None for entry in todo)
+        fresh = any(isinstance(entry, Entry) and entry.saved is None for entry in entries)
         chosen = method(options) if fresh else {}  # saved explanations need no model
         cases = _check(entries, chosen, quiet=options.quiet)
         if options.junit:
@@ -124,40 +117,37 @@ def _entry(number: int, name: str, data: Mapping[str, Any], folder: Path) -> Ent
     if saved is not None and (not isinstance(saved, str) or given):
         raise InputError('"explanation" must be the path of a saved one, and stands alone.')
     path = None if saved is None else folder / saved
-    return Entry(number, name, given, tuple(map(checks.read, expect)), path)
+    return Entry(number, name, given, tuple(map(assertions.read, expect)), path)
 
 
 def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) -> list[Case]:
     cases: list[Case] = []
     with reporting(False if quiet else "auto", "Checking answers") as report:
-        for done, entry in enumerate(entries):
-            if isinstance(entry, Case):
-                cases.append(entry)
-                continue
-            start = time.perf_counter()
-            try:
-                explanation: Explanation | None = _explanation(entry, chosen)
-            except _WRONG as error:
-                explanation, wrong = None, worded(error)
-            seconds = time.perf_counter() - start
-            for assertion in entry.expect:
-                case = Case(entry.line, entry.name, str(assertion), seconds=seconds)
-                seconds = 0.0  # the first one counts for all of them
-                try:
-                    if explanation is None:
-                        raise InputError(wrong)
-                    cases.append(replace(case, verdict=checks.check(explanation, assertion)))
-                except _WRONG as error:
-                    cases.append(replace(case, wrong=worded(error)))
+        for done, entry in enumerate(entries, 1):
+            cases += [entry] if isinstance(entry, Case) else _cases(entry, chosen)
             if report:
-                report(done + 1, len(entries))
+                report(done, len(entries))
     return cases
 
 
-def _explanation(entry: Entry, chosen: dict[str, Any]) -> Explanation:
-    if entry.saved is not None:
-        return load(entry.saved)
-    return explain(**{**chosen, "progress": False, **entry.given})
+def _cases(entry: Entry, chosen: dict[str, Any]) -> Iterator[Case]:
+    """A case for each assertion of an entry."""
+    start, explanation, wrong = time.perf_counter(), None, ""
+    try:
+        if entry.saved is None:
+            explanation = explain(**{**chosen, "progress": False, **entry.given})
+        else:
+            explanation = load(entry.saved)
+    except _WRONG as error:
+        wrong = worded(error)
+    seconds = time.perf_counter() - start
+    for assertion in entry.expect:
+        case = Case(entry.line, entry.name, str(assertion), wrong=wrong, seconds=seconds)
+        seconds = 0.0  # the first one counts for all of them
+        try:
+            yield replace(case, verdict=explanation and assertions.check(explanation, assertion))
+        except _WRONG as error:
+            yield replace(case, wrong=worded(error))
 
 
 def _show(cases: list[Case], options: argparse.Namespace) -> None:
@@ -165,28 +155,25 @@ def _show(cases: list[Case], options: argparse.Namespace) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ropelime.text.display import plain
-
-    for case in cases:
-        if case.verdict is None:
-            note(f"ropelime: {options.file}, line {case.line}: {plain(case.wrong)}")
-        elif case.fails and options.quiet:
-            said = f"{case.what}: {case.verdict.why}"
-            note(f"ropelime: {options.file}, line {case.line} fails: {plain(said)}")
-    if options.quiet:
-        return
     table = Table.grid(padding=(0, 1))
     for _ in range(5):
         table.add_column(overflow="fold")
     colours = {"holds": "green", "FAILS": "bold red", "ERROR": "bold yellow"}
+    counts = dict.fromkeys(colours, 0)
     for case in cases:
         word = "ERROR" if case.verdict is None else "FAILS" if case.fails else "holds"
-        why = case.wrong if case.verdict is None else case.verdict.why
-        cells = (f"{case.line}", plain(case.name), plain(case.what), plain(why))
+        what, why = plain(case.what), plain(case.verdict.why if case.verdict else case.wrong)
+        counts[word] += 1
+        cells = (f"{case.line}", plain(case.name), what, why)
         table.add_row(Text(word, style=colours[word]), *map(Text, cells))
+        if word == "ERROR":
+            note(f"ropelime: {options.file}, line {case.line}: {why}")
+        elif word == "FAILS" and options.quiet:
+            note(f"ropelime: {options.file}, line {case.line} fails: {what}: {why}")
+    if options.quiet:
+        return
     Console().print(table)
-    holding = sum(case.verdict is not None and case.verdict.holds for case in cases)
-    failing, wrong = sum(case.fails for case in cases), sum(case.verdict is None for case in cases)
+    holding, failing, wrong = counts.values()
     print(f"{len(cases)} checked: {holding} hold, {failing} fail, {wrong} could not be checked")
     if options.junit:
         print(f"Written to {options.junit}")

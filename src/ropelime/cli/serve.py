@@ -6,9 +6,8 @@ import argparse
 import os
 import socket
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ropelime.cli.shared import SURROGATE, add_running, count, running
@@ -17,11 +16,11 @@ from ropelime.progress import note
 from ropelime.surrogate import is_served
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.embedded import EMBEDDED
+from ropelime.web import settings as web
 
-if TYPE_CHECKING:
-    from ropelime.web.settings import ServerSettings
-
-_EPILOG = """\
+HELP = "explain in the browser"
+DESCRIPTION = "Serve a web page and a JSON API that explain answers, and keep a history of them."
+EPILOG = """\
 examples:
   ropelime serve
   ropelime serve --surrogate smollm2 --surrogate qwen3-1.7b
@@ -32,48 +31,6 @@ Beyond this machine (--host), every request needs a token. The environment varia
 it without showing it in the list of processes.
 """
 _PORT = 8321
-
-
-def add(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "serve",
-        help="explain in the browser",
-        description="Serve a web page and a JSON API that explain answers, and keep a history of them.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--surrogate",
-        action="append",
-        metavar="MODEL",
-        help=f"a surrogate that users may choose: {SURROGATE}; repeat it to offer several (default "
-        "smollm2)",
-    )
-    parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are stored")
-    add_running(parser.add_argument_group("how the surrogates run"))
-    where = parser.add_argument_group("where to listen")
-    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    where.add_argument(
-        "--port",
-        type=_port,
-        default=_PORT,
-        help=f"port to listen on (default {_PORT}; 0 takes a free one)",
-    )
-    where.add_argument("--token", help="token of every request; generated where one is needed")
-    where.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a further host name of the server, such as that of a proxy",
-    )
-    limits = parser.add_argument_group("limits")
-    for name, what in _LIMITS.items():
-        limits.add_argument(f"--max-{name.replace('_', '-')}", type=count, metavar="N", help=what)
-    parser.set_defaults(run=run)
-
-
 _LIMITS = {
     "request_bytes": "bytes of a request (default 2000000)",
     "characters": "characters of a prompt (default 500000)",
@@ -84,6 +41,25 @@ _LIMITS = {
     "waiting": "explanations in the queue (default 16)",
     "streams": "open progress streams (default 64)",
 }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the surrogates, the address and the limits."""
+    repeated = "repeat it to offer several (default smollm2)"
+    text = f"a surrogate that users may choose: {SURROGATE}; {repeated}"
+    parser.add_argument("--surrogate", action="append", metavar="MODEL", help=text)
+    parser.add_argument("--history", type=Path, metavar="FOLDER", help="where explanations are stored")
+    add_running(parser.add_argument_group("how the surrogates run"))
+    add = parser.add_argument_group("where to listen").add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    text = f"port to listen on (default {_PORT}; 0 takes a free one)"
+    add("--port", type=_port, default=_PORT, help=text)
+    add("--token", help="token of every request; generated where one is needed")
+    text = "a further host name of the server, such as that of a proxy"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=text)
+    limits = parser.add_argument_group("limits")
+    for name, what in _LIMITS.items():
+        limits.add_argument(f"--max-{name.replace('_', '-')}", type=count, metavar="N", help=what)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -97,84 +73,68 @@ def run(options: argparse.Namespace) -> None:
 
     settings = _settings(options)
     app = create_app(settings)
-    listening = _bind(options.host, options.port)
-    with listening:
+    with _bind(options.host, options.port) as listening:
         note(f"Loading {settings.default_model} ...")
         app.state.service.load(settings.default_model)  # fails before the first request, if it fails
         _welcome(settings, listening.getsockname()[1])
 
         class Server(uvicorn.Server):
-            """A server that ends its progress streams when it is told to stop."""
-
-            def handle_exit(self, sig: int, frame: Any) -> None:
-                """Called on SIGINT and SIGTERM."""
+            def handle_exit(self, sig: int, frame: Any) -> None:  # on SIGINT and SIGTERM
                 app.state.service.jobs.closed = True  # ends the streams; the shutdown does the rest
                 super().handle_exit(sig, frame)
 
-        server = Server(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,  # any client could send those
-                ws="none",
-                timeout_keep_alive=60,  # people pause between two requests
-                timeout_graceful_shutdown=5,
-            )
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # any client could send those
+            ws="none",
+            timeout_keep_alive=60,  # people pause between two requests
+            timeout_graceful_shutdown=5,
         )
         with suppress(KeyboardInterrupt):  # the usual way to stop it
-            server.run(sockets=[listening])
+            Server(config).run(sockets=[listening])
         note("Stopped.")
 
 
-def _settings(options: argparse.Namespace) -> ServerSettings:
-    from ropelime.web.settings import (
-        Limits,
-        ServerSettings,
-        default_history,
-        is_loopback,
-        labelled,
-        make_token,
-    )
-
-    chosen = labelled(options.surrogate or [EMBEDDED])
-    for name in list(chosen.values())[1:]:
+def _settings(options: argparse.Namespace) -> web.ServerSettings:
+    models = web.labelled(options.surrogate or [EMBEDDED])
+    for name in list(models.values())[1:]:
         if not is_served(name):
             locate(name, say=note)  # a wrong name fails now
     token = options.token or os.environ.get("ROPELIME_TOKEN") or None
-    if token is None and not is_loopback(options.host):
-        token = make_token()
-    given = {f.name: getattr(options, f"max_{f.name}") for f in fields(Limits)}
-    return ServerSettings(
-        history=options.history or default_history(),
-        models=chosen,
+    if token is None and not web.is_loopback(options.host):
+        token = web.make_token()
+    given = {name: getattr(options, f"max_{name}") for name in _LIMITS}
+    return web.ServerSettings(
+        history=options.history or web.default_history(),
+        models=models,
         running=running(options),
         host=options.host,
         token=token,
         allowed_hosts=tuple(options.allow_host),
-        limits=Limits(**{name: value for name, value in given.items() if value is not None}),
+        limits=web.Limits(**{name: value for name, value in given.items() if value is not None}),
     )
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    listening = None
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError:
-            listening.close()
-            raise
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
     except OSError as error:
+        if listening:
+            listening.close()
         raise InputError(
             f"Nothing can listen on {host}, port {port}: {error.strerror}. Choose another --port."
         ) from None
     return listening
 
 
-def _welcome(settings: ServerSettings, port: int) -> None:
+def _welcome(settings: web.ServerSettings, port: int) -> None:
     shown = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     shown = f"[{shown}]" if ":" in shown else shown
     key = f"#token={quote(settings.token, safe='')}" if settings.token else ""

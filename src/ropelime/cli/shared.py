@@ -10,11 +10,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ropelime import surrogate
 from ropelime.errors import InputError
 from ropelime.explain import Explanation
 from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.results.serialization import write_text
+from ropelime.surrogate.embedded import EMBEDDED
+from ropelime.text.display import plain
 
 SURROGATE = (
     "a name from `ropelime models`, a directory, a .gguf file, a hub id, or a model on a vLLM server, "
@@ -25,32 +28,23 @@ SURROGATE = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add every option of an explanation, as :class:`ropelime.options.Options` declares it."""
     group = parser.add_argument_group("method")
-    group.add_argument(
-        "--surrogate", action="append", metavar="MODEL",
-        help=f"the open model that scores the answer: {SURROGATE}; repeat it to average the weights of "
-        "several (default smollm2)",
-    )  # fmt: skip
+    repeated = "repeat it to average the weights of several (default smollm2)"
+    text = f"the open model that scores the answer: {SURROGATE}; {repeated}"
+    group.add_argument("--surrogate", action="append", metavar="MODEL", help=text)
     add_running(group)
     for option in fields(Options):
-        known = option.metadata
         unset = option.default is None or option.default is False
         shown = "" if unset else f" (default {option.default})"
-        group.add_argument(
-            f"--{option.name.replace('_', '-')}",
-            default=option.default,
-            help=(known["help"] + shown).replace("%", "%%"),
-            **known["argument"],
-        )
+        name = f"--{option.name.replace('_', '-')}"
+        text = (option.metadata["help"] + shown).replace("%", "%%")
+        group.add_argument(name, default=option.default, help=text, **option.metadata["argument"])
 
 
 def add_running(group: Any) -> None:
     """Add the options that say where and how a surrogate runs."""
-    group.add_argument(
-        "--device", help="cpu, cuda, mps or auto (several GPUs); the fastest if not given"
-    )
-    group.add_argument(
-        "--dtype", help="float32, bfloat16 or float16; the fastest sound one if not given"
-    )
+    add = group.add_argument
+    add("--device", help="cpu, cuda, mps or auto (several GPUs); the fastest if not given")
+    add("--dtype", help="float32, bfloat16 or float16; the fastest sound one if not given")
 
 
 def running(options: argparse.Namespace) -> dict[str, Any]:
@@ -61,32 +55,19 @@ def running(options: argparse.Namespace) -> dict[str, Any]:
 def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:
     """Add the options that say which answering model to call, and how."""
     group = parser.add_argument_group("answering model")
-    group.add_argument("--model", required=required, help="the model to call, such as gpt-4o-mini")
-    group.add_argument(
-        "--base-url", metavar="URL", help="a server with the Chat Completions API (default OpenAI)"
-    )
-    group.add_argument(
-        "--sampling", nargs="+", default=[], metavar="NAME=VALUE",
-        help="further arguments of the call, such as temperature=0 max_tokens=200; values are JSON",
-    )  # fmt: skip
-    group.add_argument(
-        "--timeout", type=float, default=120.0, metavar="S",
-        help="seconds to wait for data from the server (default 120)",
-    )  # fmt: skip
-    group.add_argument(
-        "--retries", type=int, default=2, metavar="N",
-        help="further tries when the server is busy, fails or cannot be reached (default 2)",
-    )  # fmt: skip
-    group.add_argument(
-        "--price-in",
-        type=float,
-        metavar="P",
-        help="price of a million prompt tokens, to report the cost",
-    )
-    group.add_argument("--price-out", type=float, metavar="P", help="price of a million answer tokens")
-    group.add_argument(
-        "--no-cache", action="store_true", help="neither read nor write the cache of answers"
-    )
+    add = group.add_argument
+    add("--model", required=required, help="the model to call, such as gpt-4o-mini")
+    add("--base-url", metavar="URL", help="a server with the Chat Completions API (default OpenAI)")
+    text = "further arguments of the call, such as temperature=0 max_tokens=200; values are JSON"
+    add("--sampling", nargs="+", default=[], metavar="NAME=VALUE", help=text)
+    text = "seconds to wait for data from the server (default 120)"
+    add("--timeout", type=float, default=120.0, metavar="S", help=text)
+    text = "further tries when the server is busy, fails or cannot be reached (default 2)"
+    add("--retries", type=int, default=2, metavar="N", help=text)
+    text = "price of a million prompt tokens, to report the cost"
+    add("--price-in", type=float, metavar="P", help=text)
+    add("--price-out", type=float, metavar="P", help="price of a million answer tokens")
+    add("--no-cache", action="store_true", help="neither read nor write the cache of answers")
     return group
 
 
@@ -95,38 +76,35 @@ def answering(options: argparse.Namespace) -> dict[str, Any]:
     if (options.price_in is None) != (options.price_out is None):
         raise InputError("--price-in and --price-out go together.")
     return {
-        "model": options.model,
-        "base_url": options.base_url,
+        **{name: getattr(options, name) for name in ("model", "base_url", "timeout", "retries")},
         "sampling": _sampling(options.sampling),
         "price": None if options.price_in is None else (options.price_in, options.price_out),
-        "timeout": options.timeout,
-        "retries": options.retries,
         "cache": not options.no_cache,
     }
 
 
 def _sampling(pairs: list[str]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
+    sampling: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise InputError(f"--sampling takes NAME=VALUE, such as temperature=0, not {pair!r}.")
         try:
-            chosen[name] = json.loads(value)
+            sampling[name] = json.loads(value)
         except ValueError:
-            chosen[name] = value
-    return chosen
+            sampling[name] = value
+    return sampling
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what to do with the result."""
-    group = parser.add_argument_group("result")
-    group.add_argument("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
-    group.add_argument("--html", type=writable, metavar="FILE", help="write a self-contained HTML page")
-    group.add_argument("--svg", type=writable, metavar="FILE", help="write the terminal view as SVG")
-    group.add_argument("--cite", action="store_true", help="print the answer with citations instead")
-    group.add_argument("--top", type=count, default=5, metavar="K", help="features to list (default 5)")
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    add = parser.add_argument_group("result").add_argument
+    add("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
+    add("--html", type=writable, metavar="FILE", help="write a self-contained HTML page")
+    add("--svg", type=writable, metavar="FILE", help="write the terminal view as SVG")
+    add("--cite", action="store_true", help="print the answer with citations instead")
+    add("--top", type=count, default=5, metavar="K", help="features to list (default 5)")
+    add("--quiet", action="store_true", help="print nothing but errors")
 
 
 def count(text: str) -> int:
@@ -150,9 +128,7 @@ def read(name: str | None) -> str | None:
     if name is None:
         return None
     try:
-        if name == "-":
-            return sys.stdin.read()
-        return Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
     except OSError as error:
@@ -175,33 +151,25 @@ def messages(name: str | None) -> Any:
         raise InputError(f"{name} is not JSON ({error}); a list of messages is needed.") from None
 
 
-def parsed(options: argparse.Namespace) -> Options:
-    """The options from :func:`add_options`, parsed."""
-    return Options(**{option.name: getattr(options, option.name) for option in fields(Options)})
+def chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """The values of :func:`add_options`, as ``explain`` and ``Options`` take them."""
+    return {option.name: getattr(options, option.name) for option in fields(Options)}
 
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``explain`` from :func:`add_options`."""
-    from ropelime.surrogate import load_surrogate
-
-    parsed(options)  # before a model is loaded
+    """The keyword arguments of ``explain`` from :func:`add_options`, with the surrogates loaded."""
+    Options(**chosen(options))  # refuses what is wrong before a model is loaded
     say = None if options.quiet else note
-    models = [load_surrogate(name, **running(options), say=say) for name in surrogates(options)]
+    names = options.surrogate or [EMBEDDED]
     return {
-        **{option.name: getattr(options, option.name) for option in fields(Options)},
-        "surrogate": models[0] if len(models) == 1 else models,
+        **chosen(options),
+        "surrogate": [surrogate.load_surrogate(name, **running(options), say=say) for name in names],
         "progress": False if options.quiet else "auto",
     }
 
 
-def surrogates(options: argparse.Namespace) -> list[str]:
-    """The surrogates that were named, or the embedded one."""
-    return options.surrogate or ["smollm2"]
-
-
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:
     """Write the requested files and show the explanation."""
-    from ropelime.text.display import plain
     from ropelime.views.terminal import show, to_svg
 
     if options.json:
