@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,39 +27,21 @@ _SKIP, _TODO, _DUPLICATE, _TOO_LONG = range(4)  # states of a line
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the input.
+    """One line of the input."""
 
-    Attributes:
-        id: Its name in the output: its own ``id``, or ``"line 7"``.
-        data: Its content; empty if it is refused.
-        error: Why it is refused; empty if it is not.
-    """
-
-    id: str | int
+    id: str | int  # its own, or "line 7"
     data: Mapping[str, Any]
-    error: str = ""
+    error: str = ""  # why it is refused; then it has no data
 
 
 @dataclass(frozen=True)
 class LineGroup:
-    """Consecutive lines that are explained together.
+    """Consecutive lines that are explained together."""
 
-    Attributes:
-        start: Offset of the first one in the file, in bytes.
-        stop: Offset of the end of the last one.
-        first: The number of the first one, counted from 1.
-        states: One byte per line: whether it is skipped, explained or refused.
-    """
-
-    start: int
-    stop: int
-    first: int
-    states: bytes
-
-    @property
-    def todo(self) -> int:
-        """How many rows it will produce."""
-        return sum(state != _SKIP for state in self.states)
+    start: int  # offset of the first line in the file, in bytes
+    stop: int  # offset of the end of the last one
+    first: int  # number of the first one, counted from 1
+    states: bytes  # one for each line: whether it is skipped, explained or refused
 
     def read(self, path: Path) -> list[Line]:
         """The lines that have no row yet."""
@@ -82,19 +65,12 @@ class LineGroup:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The work of a batch.
-
-    Attributes:
-        path: The input.
-        groups: The groups with at least one line that has no row.
-        total: Lines of the input, without blank ones.
-        done: Lines that have a row.
-    """
+    """The work of a batch."""
 
     path: Path
-    groups: tuple[LineGroup, ...]
-    total: int
-    done: int
+    groups: tuple[LineGroup, ...]  # those with at least one line that has no row
+    total: int  # lines of the input, without blank ones
+    done: int  # lines that have a row
 
 
 def digest(name: str | int) -> int:
@@ -114,13 +90,7 @@ def fingerprint(path: Path) -> str:
 
 
 def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> BatchPlan:
-    """Scan the input for lines that have no row yet.
-
-    Args:
-        path: The input.
-        done: Digests of the ids that have a row.
-        together: The most lines of a group.
-    """
+    """Scan the input for lines whose ids have no row: their digests are not in ``done``."""
     groups: list[LineGroup] = []
     seen: set[int] = set()
     states = bytearray()
@@ -151,7 +121,7 @@ def plan(path: Path, done: set[int], *, together: int = TOGETHER) -> BatchPlan:
 
 
 def _state(number: int, raw: bytes | None, seen: set[int], done: set[int]) -> int:
-    """The state of a line; its id is added to those seen."""
+    """The state of a line; adds its id to ``seen``."""
     state, name = _TOO_LONG, f"line {number}"
     if raw is not None:
         own = digest(_line(number, raw).id)
@@ -165,33 +135,25 @@ def _state(number: int, raw: bytes | None, seen: set[int], done: set[int]) -> in
 
 def _line(number: int, raw: bytes) -> Line:
     """A parsed line, named by its own id or by its number."""
-    name = f"line {number}"
     try:
         data = parse(raw.rstrip(b"\r\n"), _KEYS)
-        given = data.pop("id", None)
-        if given is not None:
-            _check(given, name)
+        return Line(_name(data.pop("id", None), number), data)
     except InputError as error:
-        return Line(_own_name(raw, name), {}, str(error))
-    return Line(name if given is None else given, data)
+        name = _name(None, number)
+        with suppress(ValueError, RecursionError, TypeError, LookupError):  # its id may be valid
+            name = _name(json.loads(raw)["id"], number)
+        return Line(name, {}, str(error))
 
 
-def _own_name(raw: bytes, name: str) -> str | int:
-    """The id of a line that is refused, if it has a valid one."""
-    try:
-        given: str | int = json.loads(raw)["id"]
-        _check(given, name)
-    except (ValueError, RecursionError, TypeError, LookupError):
-        return name
-    return given
-
-
-def _check(given: Any, name: str) -> None:
-    """Refuse an id that cannot name its line."""
+def _name(given: Any, number: int) -> str | int:
+    """The id of a line, or its number in words if it has none."""
+    if given is None:
+        return f"line {number}"
     if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
         raise InputError(f"id must be a text or a whole number, not {given!r}.")
-    if isinstance(given, str) and _NUMBERED.fullmatch(given) and given != name:
+    if isinstance(given, str) and _NUMBERED.fullmatch(given) and given != f"line {number}":
         raise InputError(f"The id {given!r} is reserved for the line of that number. Choose another.")
+    return given
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -72,22 +72,16 @@ def run(
 
 
 def _results(ray: Any, plan: BatchPlan, settings: Settings, placement: Placement) -> Iterator[Done]:
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
     one, pool = ray.data.TaskPoolStrategy(size=1), ray.data.ActorPoolStrategy(size=placement.actors)
+    each = {"num_cpus": placement.cpus, "num_gpus": placement.gpus}
     numbered = [{"number": n, "group": pickle.dumps(g)} for n, g in enumerate(plan.groups)]
     rows = (
         ray.data.from_items(numbered, override_num_blocks=len(numbered))
-        .map(_Reader(plan.path), compute=one, num_cpus=0, resources=here)
-        .map(
-            _Actor,
-            compute=pool,
-            fn_constructor_args=(settings,),
-            num_cpus=placement.cpus,
-            num_gpus=placement.gpus,
-        )
+        .map(_read, fn_args=(plan.path.resolve(),), compute=one, num_cpus=0, resources=here)
+        .map(_Actor, fn_constructor_args=(settings,), compute=pool, **each)
     )
     over: set[int] = set()
     for row in rows.iter_rows():
@@ -98,15 +92,10 @@ def _results(ray: Any, plan: BatchPlan, settings: Settings, placement: Placement
             yield Done(row["lines"], row["rows"], row["errors"], row["gone"])
 
 
-class _Reader:
-    """Reads groups of lines on the machine that has the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path.resolve()
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        group: LineGroup = pickle.loads(row["group"])
-        return {"number": row["number"], "lines": pickle.dumps(group.read(self._path))}
+def _read(row: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Read a group of lines, on the machine that has the file."""
+    group: LineGroup = pickle.loads(row["group"])
+    return {"number": row["number"], "lines": pickle.dumps(group.read(path))}
 
 
 class _Actor:
@@ -120,8 +109,7 @@ class _Actor:
             self._refused = str(error)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        done = Done(b"", 0, 0)
-        refused = self._refused
+        done, refused = Done(b"", 0, 0), self._refused
         if not refused:
             try:
                 done = self._worker.finish(self._worker.begin(pickle.loads(row["lines"])))
@@ -132,7 +120,6 @@ class _Actor:
 
 @contextmanager
 def _cluster(ray: Any, address: str | None, actors: int | None) -> Iterator[None]:
-    """Connect to a cluster."""
     if ray.is_initialized():  # the user's program is connected already, and stays so
         yield
         return
@@ -160,10 +147,8 @@ def _check(address: str) -> None:
     """Refuse an address without a cluster, within seconds."""
     host, colon, port = address.rpartition(":")
     if "/" in address or not colon or not host or not port.isdecimal():
-        raise InputError(
-            f"--address takes HOST:PORT of a cluster that this machine belongs to, or auto, not "
-            f"{address}."
-        )
+        where = "HOST:PORT of a cluster that this machine belongs to, or auto"
+        raise InputError(f"--address takes {where}, not {address}.")
     try:
         with socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT) as connection:
             connection.sendall(_PREFACE)
@@ -172,10 +157,8 @@ def _check(address: str) -> None:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
     if why:
-        raise InputError(
-            f"No Ray cluster answers at {address}: {why}. Check it, or omit --address to start "
-            "one here."
-        )
+        cure = "Check it, or omit --address to start one here."
+        raise InputError(f"No Ray cluster answers at {address}: {why}. {cure}")
 
 
 @dataclass(frozen=True)
@@ -205,5 +188,4 @@ def _placement(cluster: dict[str, float], actors: int | None, gpus: float | None
         )
     if count > all_cpus:  # Ray would wait silently
         raise InputError(f"{count} actors need a CPU each, and the cluster has {all_cpus:g}.")
-    cpus = 1 if each else int(all_cpus // count)
-    return Placement(count, cpus, each)
+    return Placement(count, 1 if each else int(all_cpus // count), each)

@@ -17,17 +17,11 @@ Engine = Callable[[BatchPlan, Settings, Callable[[Done], None]], None]
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """Counts of a finished batch.
+    """Counts of a finished batch."""
 
-    Attributes:
-        total: Lines of the input, without blank ones.
-        before: Lines that had a row when it began.
-        errors: Rows of the output that hold an error.
-    """
-
-    total: int
-    before: int
-    errors: int
+    total: int  # lines of the input, without blank ones
+    before: int  # lines that had a row when it began
+    errors: int  # rows of the output that hold an error
 
 
 def run(
@@ -44,17 +38,16 @@ def run(
 
     Args:
         source: The input, a JSON object on each line. It may have grown since the last run.
-        target: The output: a header, then one row for each line.
+        target: The output: a header, then a row for each line.
         settings: How to explain; an output with other settings is refused.
         engine: :func:`ropelime.batch.local.run` or :func:`ropelime.batch.ray.run`.
         together: The most lines that are explained together.
         retry_errors: Try lines again whose rows hold an error.
         progress: Called with (lines that have a row, lines in all).
     """
-    first = fingerprint(source)
+    header = {**settings.describe(), "input": fingerprint(source)}
     if target.exists() and target.samefile(source):
         raise InputError(f"{target} is the input itself. Name another file for the output.")
-    header = {**settings.describe(), "input": first}
     with Output(target, header, retry_errors=retry_errors) as output:
         todo = plan(source, output.done, together=together)
         output.done.clear()

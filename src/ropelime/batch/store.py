@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,7 @@ class Output:
     def __init__(self, path: Path, settings: Mapping[str, Any], *, retry_errors: bool = False) -> None:
         """Open or create it, and cut off the partial row of a killed run.
 
-        Args:
-            path: The file.
-            settings: What the rows depend on; a file with other settings is refused.
-            retry_errors: Remove the rows that hold an error, so that their lines are tried again.
+        A file with other settings is refused. To retry lines, rows that hold an error are removed.
         """
         path = path.resolve() if path.is_symlink() else path  # so that a link stays one
         check_place(path)
@@ -38,27 +36,22 @@ class Output:
             self._journal = Journal(path, {_KIND: 1, **settings}, what=_WHAT)
             if retry_errors:
                 self._remove_errors(path)
-            size = 0
-            for number, (row, size) in enumerate(self._journal.scan()):  # noqa: B007
-                if number:
-                    if not {"id", "error"} <= row.keys():
-                        raise InputError(
-                            f"Line {number + 1} of {path} is not a row of a batch. Repair or remove it."
-                        )
-                    self.done.add(digest(row["id"]))
-                    self.errors += row["error"] is not None
+            scanned = self._journal.scan()
+            _, size = next(scanned)  # the header
+            for number, (row, size) in enumerate(scanned, 2):  # noqa: B007
+                if not {"id", "error"} <= row.keys():
+                    raise InputError(
+                        f"Line {number} of {path} is not a row of a batch. Repair or remove it."
+                    )
+                self.done.add(digest(row["id"]))
+                self.errors += row["error"] is not None
             self._journal.cut(size)
         except BaseException:
             self.close()
             raise
 
     def add(self, lines: bytes, *, errors: int) -> None:
-        """Write encoded rows, all or none.
-
-        Args:
-            lines: The rows.
-            errors: How many of them hold an error.
-        """
+        """Write encoded rows, all or none; ``errors`` of them hold an error."""
         self._journal.append(lines)
         self.errors += errors
 
@@ -87,16 +80,12 @@ class Output:
 
 def rows(path: str | os.PathLike[str]) -> Iterator[Row]:
     """The rows of an output, without its header."""
-    for number, (row, _) in enumerate(scan(Path(path), _KIND, _WHAT)):
-        if number:
-            yield row
+    return (row for row, _ in islice(scan(Path(path), _KIND, _WHAT), 1, None))
 
 
 def _locked(path: Path) -> FileLock:
-    """A lock on writing a file, which the system releases if this process is killed.
-
-    It is a file of its own: the output may be replaced, and a lock on it would be lost then.
-    """
+    """A lock on writing a file, which the system releases if this process is killed."""
+    # It is a file of its own: the output may be replaced, and a lock on it would be lost then.
     lock = FileLock(path.with_name(f".{path.name}.lock"), thread_local=False)
     try:
         lock.acquire(timeout=0)

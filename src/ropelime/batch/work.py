@@ -25,27 +25,16 @@ _GIVE_UP = 20  # questions in a row that are not answered: then the server is go
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a row depends on besides its line.
+    """Everything that a row depends on besides its line."""
 
-    Attributes:
-        options: How to explain; a line may have options of its own.
-        surrogates: Names of the models.
-        device: Where they run.
-        dtype: In which dtype.
-        answering: The model that is called where a line has no output.
-        full: Whether rows hold the whole explanation, or what most people need of it.
-        top: How many features a short row lists; all of them if None.
-        concurrency: How many calls of the answering model run at once.
-    """
-
-    options: Options = field(default_factory=Options)
+    options: Options = field(default_factory=Options)  # a line may have options of its own
     surrogates: tuple[str, ...] = ("smollm2",)
     device: str | None = None
     dtype: str | None = None
-    answering: AnsweringModel | None = None
-    full: bool = False
-    top: int | None = None
-    concurrency: int = 8
+    answering: AnsweringModel | None = None  # called where a line has no output
+    full: bool = False  # whether rows hold the whole explanation, or what most people need of it
+    top: int | None = None  # how many features a short row lists; all of them if None
+    concurrency: int = 8  # calls of the answering model at once
 
     def describe(self) -> dict[str, Any]:
         """What the rows depend on, as plain data."""
@@ -60,56 +49,35 @@ class Settings:
 
     def load(self, say: Any = None) -> list[Surrogate]:
         """The models, loaded."""
-        return [
-            load_surrogate(name, device=self.device, dtype=self.dtype, say=say)
-            for name in self.surrogates
-        ]
+        how = {"device": self.device, "dtype": self.dtype, "say": say}
+        return [load_surrogate(name, **how) for name in self.surrogates]
 
 
 @dataclass(frozen=True)
 class Item:
-    """A line that is being explained, or why it is not.
-
-    Attributes:
-        line: The line.
-        task: What is to be explained.
-        answer: The answer to it, while it is awaited.
-        error: Why there is no task.
-    """
+    """A line that is being explained, or why it is not."""
 
     line: Line
     task: Task | None = None
-    answer: Future[GivenAnswer] | None = None
-    error: Exception | None = None
+    awaited: Future[GivenAnswer] | None = None
+    answer: GivenAnswer | None = None
+    error: Exception | None = None  # why there is no task
 
 
 @dataclass(frozen=True)
 class Done:
-    """The rows of a group.
+    """The rows of a group."""
 
-    Attributes:
-        lines: The rows as lines of JSON.
-        rows: How many there are.
-        errors: How many of them hold an error.
-        gone: Why no more can be done; the lines that are left have no rows.
-    """
-
-    lines: bytes
+    lines: bytes  # of JSON
     rows: int
-    errors: int
-    gone: str = ""
+    errors: int  # rows that hold an error
+    gone: str = ""  # why no more can be done; the lines that are left have no rows
 
 
 class Worker:
     """Explains groups of lines with models that were loaded once."""
 
     def __init__(self, settings: Settings, models: Sequence[Surrogate]) -> None:
-        """Take the models.
-
-        Args:
-            settings: What to do.
-            models: The models of the settings, loaded.
-        """
         self._settings, self._models = settings, models
         self._asking = Pool(settings.concurrency) if settings.answering else None
         self._unanswered = 0  # questions in a row
@@ -132,16 +100,9 @@ class Worker:
     def finish(self, items: Sequence[Item]) -> Done:
         """Explain what was made ready."""
         answered, gone = self._all_answered(items)
-        tasks = [item.task for item, _ in answered if item.task is not None]
+        tasks = [item.task for item in answered if item.task is not None]
         found = iter(explain_many(tasks, self._models, forgive=FORGIVEN))
-        rows = []
-        for item, answer in answered:
-            result = next(found) if item.task is not None else item.error
-            if isinstance(result, Explanation):
-                result = answer.into(result) if answer else result
-                rows.append(self._row(item.line.id, result))
-            else:
-                rows.append({"id": item.line.id, "error": worded(result)})
+        rows = [self._row(item, item.error if item.task is None else next(found)) for item in answered]
         errors = sum(row["error"] is not None for row in rows)
         return Done(b"".join(map(dump, rows)), len(rows), errors, gone)
 
@@ -153,7 +114,7 @@ class Worker:
         prompt = read_prompt(*(line.data.get(form) for form in FORMS))
         task = Task(prompt, line.data.get("output") or "", options)
         if line.data.get("output") is None:
-            return Item(line, task, answer=self._ask(prompt, line, options))
+            return Item(line, task, self._ask(prompt, line, options))
         check_text("output", line.data["output"])
         return Item(line, task)
 
@@ -166,46 +127,44 @@ class Worker:
         call = answering.call(prompt, line.data.get("messages"))
         return self._asking.submit(partial(answering.known_or_answer, call))
 
-    def _all_answered(self, items: Sequence[Item]) -> tuple[list[tuple[Item, GivenAnswer | None]], str]:
+    def _all_answered(self, items: Sequence[Item]) -> tuple[list[Item], str]:
         """The items with their answers, up to where the server was gone for good; and why it is."""
-        answered: list[tuple[Item, GivenAnswer | None]] = []
+        answered: list[Item] = []
         there = 0  # items up to the last that was answered
         for item in items:
             answered.append(self._answered(item))
             if self._unanswered >= _GIVE_UP:
                 return answered[:there], (
                     f"The last {_GIVE_UP} questions were not answered, the last one because: "
-                    f"{answered[-1][0].error} The same command continues with the lines that have no "
-                    "row yet, and with --retry-errors with those whose row is an error too."
+                    f"{answered[-1].error} The same command continues with the lines that have no row "
+                    "yet, and with --retry-errors with those whose row is an error too."
                 )
             if not self._unanswered:
                 there = len(answered)
         return answered, ""
 
-    def _answered(self, item: Item) -> tuple[Item, GivenAnswer | None]:
+    def _answered(self, item: Item) -> Item:
         """The item with the answer that it waited for."""
-        if item.answer is None or item.task is None:
-            return item, None
+        if item.awaited is None or item.task is None:
+            return item
         try:
-            answer = item.answer.result()
+            answer = item.awaited.result()
         except FORGIVEN as error:
             self._unanswered = 0 if isinstance(error, DeclinedError) else self._unanswered + 1
-            return Item(item.line, error=error), None
+            return Item(item.line, error=error)
         self._unanswered = 0
-        return Item(item.line, replace(item.task, output=answer.text)), answer
+        return Item(item.line, replace(item.task, output=answer.text), answer=answer)
 
-    def _row(self, name: str | int, e: Explanation) -> Row:
+    def _row(self, item: Item, result: Explanation | Exception | None) -> Row:
+        if not isinstance(result, Explanation):
+            return {"id": item.line.id, "error": worded(result)}
+        e = item.answer.into(result) if item.answer else result
         whole = e.to_dict() if self._settings.full else short(e, self._settings.top)
-        return {"id": name, "error": None, **whole}
+        return {"id": item.line.id, "error": None, **whole}
 
 
 def short(e: Explanation, top: int | None = None) -> Row:
-    """What most people need of an explanation.
-
-    Args:
-        e: The explanation.
-        top: How many features to list; all of them if None.
-    """
+    """What most people need of an explanation."""
     row: Row = {
         "output": e.output,
         "features": [
