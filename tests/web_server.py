@@ -65,7 +65,7 @@ def settings(history: Path, **options: Any) -> ServerSettings:
     """Settings of a server with the tiny model; limits are given by their names."""
     names = set(Limits.__dataclass_fields__)
     limits = {name: options.pop(name) for name in names & options.keys()}
-    chosen = {"models": {"tiny": str(tiny_folder())}, "limits": Limits(**limits), **options}
+    chosen = {"surrogates": {"tiny": str(tiny_folder())}, "limits": Limits(**limits), **options}
     return ServerSettings(history, **chosen)
 
 

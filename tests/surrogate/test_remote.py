@@ -566,8 +566,8 @@ def test_on_the_page_it_has_a_name_and_no_address(server: Proxy, folder: str, tm
     from web_server import finished, live
 
     request = {name: EXPLAIN[name] for name in ("context", "question", "output", "features")}
-    settings = ServerSettings(tmp_path / "history", models=labelled([f"{server.url}#m#{folder}"]))
-    assert list(settings.models) == ["m"]
+    settings = ServerSettings(tmp_path / "history", surrogates=labelled([f"{server.url}#m#{folder}"]))
+    assert list(settings.surrogates) == ["m"]
     with live(settings) as (client, _):
         refused = finished(client, {**request, "preset": "evidence"})
         assert "Use preset='faithful'" in str(refused)

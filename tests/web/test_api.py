@@ -192,7 +192,7 @@ def test_messages_may_hold_tool_calls_and_parts(client: httpx.Client) -> None:
 
 def test_several_surrogates_are_averaged(tmp_path: Path) -> None:
     models = {"tiny": str(tiny_folder()), "twin": str(tiny_folder())}
-    with live(settings(tmp_path, models=models)) as (client, _):
+    with live(settings(tmp_path, surrogates=models)) as (client, _):
         state = finished(client, {**PLAIN, "surrogate": ["twin", "tiny"]})
         assert state["state"] == "done", state
         found = client.get(f"/api/explanations/{state['id']}").json()
@@ -477,7 +477,7 @@ def test_a_model_that_cannot_be_loaded_keeps_its_place_secret(
 ) -> None:
     (tmp_path / "secret").mkdir()
     models = {"broken": str(tmp_path / "secret")}
-    with live(settings(tmp_path / "h", models=models)) as (client, _):
+    with live(settings(tmp_path / "h", surrogates=models)) as (client, _):
         state = finished(client, {**PLAIN, "surrogate": "broken"})
     assert (state["state"], state["field"]) == ("failed", "surrogate")
     assert state["error"] == "broken could not be loaded; the server's log says why."

@@ -270,7 +270,7 @@ def test_a_request_of_another_client_is_kept_whole(tmp_path: Path, open_page: Op
         "budget": "5 seconds",
         "instead_of": "One.",
     }
-    with live(settings(tmp_path, models=models)) as (client, service):
+    with live(settings(tmp_path, surrogates=models)) as (client, service):
         first = finished(client, sent)
         assert first["state"] == "done", first
         page = open_page(f"{client.base_url}/#/e/{first['id']}")
@@ -553,7 +553,7 @@ def test_it_fits_a_phone(server: tuple[str, Service], open_page: Open) -> None:
 
 @pytest.mark.real_model
 def test_the_embedded_model_once(tmp_path: Path, open_page: Open) -> None:
-    with live(settings(tmp_path, models={"smollm2": "smollm2"})) as (client, _):
+    with live(settings(tmp_path, surrogates={"smollm2": "smollm2"})) as (client, _):
         page = open_page(str(client.base_url))
         page.set_default_timeout(120_000)
         page.get_by_role("button", name="Run the example").click()

@@ -206,7 +206,7 @@ def test_models_run_as_the_operator_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
     asked: list[tuple[str, dict[str, object]]] = []
     monkeypatch.setattr(service, "load_surrogate", lambda name, **how: asked.append((name, how)))
     served = service.Service(_settings(options))
-    for label in served.settings.models:
+    for label in served.settings.surrogates:
         served.load(label)
     running = {"device": "cpu", "dtype": "float16"}
     assert asked == [(here, running), (there, {})], "a server runs its model as it likes"

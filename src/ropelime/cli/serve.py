@@ -74,8 +74,9 @@ def run(options: argparse.Namespace) -> None:
     settings = _settings(options)
     app = create_app(settings)
     with _bind(options.host, options.port) as listening:
-        note(f"Loading {settings.default_model} ...")
-        app.state.service.load(settings.default_model)  # fails before the first request, if it fails
+        first = settings.default_surrogate
+        note(f"Loading {first} ...")
+        app.state.service.load(first)  # fails before the first request, if it fails
         _welcome(settings, listening.getsockname()[1])
 
         class Server(uvicorn.Server):
@@ -109,7 +110,7 @@ def _settings(options: argparse.Namespace) -> web.ServerSettings:
     given = {name: getattr(options, f"max_{name}") for name in _LIMITS}
     return web.ServerSettings(
         history=options.history or web.default_history(),
-        models=models,
+        surrogates=chosen,
         running=running(options),
         host=options.host,
         token=token,

@@ -70,7 +70,7 @@ def config(here: Here) -> Config:
     settings = here.settings
     return Config(
         version=__version__,
-        surrogates=list(settings.models),
+        surrogates=list(settings.surrogates),
         options=[OptionView.of(option) for option in fields(Options)],
         limits=LimitsView(**asdict(settings.limits)),
         example=ExplainRequest(

@@ -71,7 +71,7 @@ class Service:
     def load(self, label: str) -> Surrogate:
         """One of the surrogates that the operator named, loaded once."""
         if label not in self._loaded:
-            name = self.settings.models[label]
+            name = self.settings.surrogates[label]
             running = {} if is_served(name) else self.settings.running
             self._loaded[label] = load_surrogate(name, **running)
         return self._loaded[label]
@@ -84,12 +84,12 @@ class Service:
         """The surrogates of a request."""
         named = request.surrogate
         if named is None:
-            return (self.settings.default_model,)
+            return (self.settings.default_surrogate,)
         labels = (named,) if isinstance(named, str) else tuple(named)
         if not labels or len(set(labels)) < len(labels):
             raise Refused("surrogate", "Name at least one surrogate, and none of them twice.")
-        if not set(labels) <= set(self.settings.models):
-            known = ", ".join(self.settings.models)
+        if not set(labels) <= set(self.settings.surrogates):
+            known = ", ".join(self.settings.surrogates)
             raise Refused("surrogate", f"This server has no surrogate of that name. It has: {known}.")
         return labels
 
@@ -151,7 +151,7 @@ class Service:
         public = str(error)
         for label in order.labels:
             address = getattr(self._loaded[label], "base_url", label)
-            for private in (self.settings.models[label], address):
+            for private in (self.settings.surrogates[label], address):
                 public = public.replace(private, label)
         return public
 

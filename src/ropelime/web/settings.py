@@ -1,4 +1,4 @@
-"""Settings of a server: where it listens, which models it offers, and its limits."""
+"""Settings of a server: where it listens, which surrogates it offers, and its limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ServerSettings:
 
     Attributes:
         history: The folder of the history.
-        models: The surrogates by the names that users see; the first is the default.
+        surrogates: Models by the names that users see; the first is the default.
         running: Options of ``load_surrogate`` for models on this machine.
         host: The address to listen on.
         token: The token that every request to the API must carry; None on loopback.
@@ -59,7 +59,7 @@ class ServerSettings:
     """
 
     history: Path
-    models: dict[str, str] = field(default_factory=lambda: {"smollm2": "smollm2"})
+    surrogates: dict[str, str] = field(default_factory=lambda: {"smollm2": "smollm2"})
     running: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
     token: str | None = None
@@ -69,17 +69,17 @@ class ServerSettings:
     grace: float = 3.0
 
     def __post_init__(self) -> None:
-        if not self.models:
-            raise InputError("A server needs at least one model.")
+        if not self.surrogates:
+            raise InputError("A server needs at least one surrogate.")
         if self.token is None and not is_loopback(self.host):
             raise InputError(f"{self.host} can be reached from other machines: a token is required.")
         if self.token is not None:
             check_token(self.token)
 
     @property
-    def default_model(self) -> str:
-        """The model of a request that names none."""
-        return next(iter(self.models))
+    def default_surrogate(self) -> str:
+        """The surrogate of a request that names none."""
+        return next(iter(self.surrogates))
 
 
 def default_history() -> Path:
