@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -16,52 +16,43 @@ _BEAT = 10.0  # seconds after which a stream shows that it is alive
 
 
 class Events(Response):
-    """A stream of a job's states that notices at once when its reader has gone."""
+    """A stream of a job's states as JSON that notices at once when its reader has gone."""
 
     def __init__(self, jobs: Jobs[Any], job: Job, show: Callable[[], str]) -> None:
-        """Follow a job.
-
-        Args:
-            jobs: The queue that it is in.
-            job: The job.
-            show: Gives its state as JSON.
-        """
         super().__init__(media_type="text/event-stream")
         self._jobs, self._job, self._show = jobs, job, show
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the job is over or the reader has gone."""
+        body = {"type": "http.response.body"}
         with self._jobs.watch(self._job):
             gone = asyncio.ensure_future(_gone(receive))
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                await self._follow(gone, lambda text: _body(send, text))
+                async for text in self._events(gone):
+                    await send({**body, "body": text.encode(), "more_body": True})
                 if not gone.done():
-                    await send({"type": "http.response.body", "body": b""})
+                    await send({**body, "body": b""})
             finally:
                 gone.cancel()
 
-    async def _follow(self, gone: asyncio.Future[None], say: Callable[[str], Awaitable[None]]) -> None:
+    async def _events(self, gone: asyncio.Future[None]) -> AsyncIterator[str]:
         last, silent = "", 0.0
         while not gone.done():
             over = self._job.over or self._jobs.closed  # before the look: the last one shows the end
             if (text := self._show()) != last:
-                await say(f"data: {text}\n\n")
+                yield f"data: {text}\n\n"
                 last, silent = text, 0.0
             if over:
                 return
             await asyncio.wait([gone], timeout=_LOOK)
             silent += _LOOK
             if silent > _BEAT:
-                await say(": still here\n\n")
+                yield ": still here\n\n"
                 silent = 0.0
 
 
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _body(send: Send, text: str) -> None:
-    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

@@ -16,7 +16,6 @@ from ropelime.results.serialization import from_dict
 
 Row = dict[str, Any]
 
-_NAME = "history.sqlite3"
 _APPLICATION = 0x526F4C69  # "RoLi": marks the file as ours
 _VERSION = 2
 _TABLE = """
@@ -33,21 +32,20 @@ CREATE TABLE explanations (
 class History:
     """Stored explanations, the newest first.
 
-    Each call opens the file anew, so any thread may call it, and memory does not grow with the history.
-    A write is on disk when the call returns.
+    Folder and file are created if needed, readable by their owner only. Each call opens the file anew,
+    so any thread may call it, and memory does not grow with the history. A write is on disk when the
+    call returns.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the history in a folder; both are created if needed, readable by their owner only."""
+        self.path = folder / "history.sqlite3"
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path = folder / _NAME
             self.path.touch(mode=0o600)
-        except OSError as error:
-            raise InputError(f"No history can be kept in {folder}: {error.strerror}.") from None
-        try:
             with self._open() as file:
                 self._prepare(file)
+        except OSError as error:
+            raise InputError(f"No history can be kept in {folder}: {error.strerror}.") from None
         except sqlite3.Error as error:
             raise InputError(
                 f"{self.path} cannot be used as a history: {error}. Name another folder with "
@@ -68,7 +66,6 @@ class History:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A transaction."""
         with closing(sqlite3.connect(self.path, timeout=30.0)) as file, file:
             yield file
 
@@ -82,12 +79,7 @@ class History:
             )
 
     def page(self, limit: int, before: int | None = None) -> list[tuple[int, Row]]:
-        """Numbers and summaries, the newest first.
-
-        Args:
-            limit: The most to return.
-            before: Only those older than this number.
-        """
+        """At most ``limit`` numbers and summaries older than ``before``, the newest first."""
         with self._open() as file:
             rows = file.execute(
                 "SELECT number, summary FROM explanations WHERE ? IS NULL OR number < ? "
@@ -99,9 +91,8 @@ class History:
     def entry(self, name: str) -> tuple[Row, Row] | None:
         """The summary and the request of an explanation; None if there is none of that name."""
         with self._open() as file:
-            row = file.execute(
-                "SELECT summary, request FROM explanations WHERE id = ?", (name,)
-            ).fetchone()
+            found = file.execute("SELECT summary, request FROM explanations WHERE id = ?", (name,))
+            row = found.fetchone()
         return None if row is None else (json.loads(row[0]), json.loads(row[1]))
 
     def explanation(self, name: str) -> Explanation | None:
