@@ -46,7 +46,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        here.jobs.open()
         yield
         here.jobs.close()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from ropelime.errors import RopeLimeError
@@ -29,36 +28,22 @@ class Busy(RopeLimeError):
     """The queue is full; the same request may be accepted later."""
 
 
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class Job:
-    """One requested explanation.
-
-    Attributes:
-        id: Its name, and that of the explanation in the history once it is done.
-        state: Queued, running or how it ended.
-        stage: What it is doing, in words.
-        done: Finished work, in arbitrary units.
-        total: All work; 0 while that is not known.
-        error: Why it failed or was cancelled.
-        field: The field of the request that caused the error, if one did.
-        expires: When it is cancelled unless its state is queried before.
-        watchers: Open progress streams; it does not expire while there is one.
-        started: When its work began.
-        ended: When its work ended.
-    """
+    """One requested explanation; :class:`ropelime.web.schema.JobView` describes what clients see."""
 
     id: str
+    expires: float  # it is cancelled then, unless its state is queried before
     state: State = "queued"
     stage: str = "waiting"
     done: int = 0
     total: int = 0
     error: str | None = None
     field: str | None = None
-    expires: float = 0.0
-    watchers: int = 0
+    watchers: int = 0  # open progress streams; it does not expire while there is one
     started: float | None = None
     ended: float | None = None
-    unwanted: threading.Event = dataclasses.field(default_factory=threading.Event, repr=False)
+    unwanted: bool = False
 
     @property
     def over(self) -> bool:
@@ -72,8 +57,8 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running, or ran."""
-        return 0.0 if self.started is None else (self.ended or time.monotonic()) - self.started
+        """How long it has been running, or ran, in tenths."""
+        return round((self.ended or time.monotonic()) - self.started, 1) if self.started else 0.0
 
     def report(self, done: int, total: int) -> None:
         """Record progress; raises :class:`Cancelled` if the job was cancelled or abandoned."""
@@ -82,55 +67,39 @@ class Job:
 
     def check(self) -> None:
         """Raise :class:`Cancelled` if the job was cancelled or abandoned."""
-        if self.unwanted.is_set() or self.abandoned:
+        if self.unwanted or self.abandoned:
             raise Cancelled
 
 
+@dataclass(eq=False)
 class Jobs(Generic[R]):
-    """A first-in first-out queue of jobs with one worker thread."""
+    """A first-in first-out queue of jobs with one worker thread, which starts with the first job."""
 
-    def __init__(
-        self,
-        work: Callable[[Job, R], None],
-        *,
-        waiting: int,
-        streams: int,
-        patience: float,
-        grace: float,
-    ) -> None:
-        """Make an empty queue; its thread starts with the first job.
+    work: Callable[[Job, R], None]  # runs one job, and calls its ``report`` or ``check`` often
+    waiting: int  # how many jobs may wait
+    streams: int  # how many progress streams may be open
+    patience: float  # seconds without a query after which a job is cancelled
+    grace: float  # the same after the last of its progress streams was closed
+    closed: bool = False
 
-        Args:
-            work: Runs one job, and calls its ``report`` or ``check`` often.
-            waiting: How many jobs may wait.
-            streams: How many progress streams may be open.
-            patience: Seconds without a query after which a job is cancelled.
-            grace: The same after the last of its progress streams was closed.
-        """
-        self._work = work
-        self._most, self._streams = waiting, streams
-        self._patience, self._grace = patience, grace
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._queue: deque[tuple[Job, R]] = deque()
+        self._queue: dict[Job, R] = {}
         self._jobs: dict[str, Job] = {}
         self._watched = 0
         self._thread: threading.Thread | None = None
-        self.closed = False
 
     def submit(self, request: R) -> Job:
         """Append a job to the queue, or refuse it if that is full."""
         with self._changed:
-            for job, _ in list(self._queue):  # abandoned jobs make room
-                if job.abandoned:
-                    self._drop(job)
-            if self.closed or len(self._queue) >= self._most:
-                raise Busy(
-                    "The server is shutting down."
-                    if self.closed
-                    else f"{self._most} explanations are waiting already. Try again later."
-                )
-            job = Job(secrets.token_hex(16), expires=time.monotonic() + self._patience)
-            self._queue.append((job, request))
+            for gone in [job for job in self._queue if job.abandoned]:  # they make room
+                self._drop(gone)
+            if self.closed:
+                raise Busy("The server is shutting down.")
+            if len(self._queue) >= self.waiting:
+                raise Busy(f"{self.waiting} explanations are waiting already. Try again later.")
+            job = Job(secrets.token_hex(16), expires=time.monotonic() + self.patience)
+            self._queue[job] = request
             self._jobs[job.id] = job
             for old in [j for j in self._jobs.values() if j.over][:-_KEPT]:
                 del self._jobs[old.id]
@@ -145,20 +114,19 @@ class Jobs(Generic[R]):
         with self._changed:
             job = self._jobs.get(name)
             if job is not None:
-                job.expires = max(job.expires, time.monotonic() + self._patience)
+                job.expires = max(job.expires, time.monotonic() + self.patience)
             return job
 
     def ahead(self, job: Job) -> int:
         """How many jobs run before this one starts."""
         with self._changed:
             running = sum(j.state == "running" for j in self._jobs.values())
-            names = [j.id for j, _ in self._queue]
-            return names.index(job.id) + running if job.id in names else 0
+            return list(self._queue).index(job) + running if job in self._queue else 0
 
     def cancel(self, job: Job) -> None:
         """Cancel a job: at once while it waits, soon while it runs; no effect when it has ended."""
         with self._changed:
-            job.unwanted.set()
+            job.unwanted = True
             if job.state == "queued":
                 self._drop(job)
 
@@ -166,8 +134,8 @@ class Jobs(Generic[R]):
     def watch(self, job: Job) -> Iterator[None]:
         """Keep a job alive while a stream is open, and for a grace period after the last one."""
         with self._changed:
-            if self._watched >= self._streams:
-                raise Busy(f"{self._streams} progress streams are open already. Poll the job instead.")
+            if self._watched >= self.streams:
+                raise Busy(f"{self.streams} progress streams are open already. Poll the job instead.")
             self._watched += 1
             job.watchers += 1
         try:
@@ -176,50 +144,41 @@ class Jobs(Generic[R]):
             with self._changed:
                 self._watched -= 1
                 job.watchers -= 1
-                job.expires = time.monotonic() + self._grace
+                job.expires = time.monotonic() + self.grace
 
-    def open(self) -> None:
-        """Accept jobs, also after a close."""
-        with self._changed:
-            self.closed = False
-
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self) -> None:
         """Accept no more jobs and cancel all."""
         with self._changed:
             self.closed = True
-            for job in list(self._jobs.values()):
-                if not job.over:
-                    self.cancel(job)
+            for job in self._jobs.values():
+                self.cancel(job)
             self._changed.notify_all()
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(timeout)
+        if self._thread is not None:
+            self._thread.join(10.0)
 
     def _drop(self, job: Job) -> None:
-        self._queue = deque(entry for entry in self._queue if entry[0] is not job)
+        del self._queue[job]
         self._end(job, "cancelled", _why_cancelled(job))
 
     def _next(self) -> tuple[Job, R] | None:
         with self._changed:
-            while True:
-                while not self._queue and not self.closed:
+            while not self.closed:
+                job = next(iter(self._queue), None)
+                if job is None:
                     self._changed.wait()
-                if self.closed:
-                    return None
-                job, request = self._queue[0]
-                if job.abandoned:
+                elif job.abandoned:
                     self._drop(job)
-                    continue
-                self._queue.popleft()
-                job.state, job.started = "running", time.monotonic()
-                return job, request
+                else:
+                    job.state, job.started = "running", time.monotonic()
+                    return job, self._queue.pop(job)
+            return None
 
     def _loop(self) -> None:
         while (entry := self._next()) is not None:
             job, request = entry
             del entry
             try:
-                self._work(job, request)
+                self.work(job, request)
             except Cancelled:
                 self._end(job, "cancelled", _why_cancelled(job))
             except RopeLimeError as error:
@@ -238,4 +197,4 @@ class Jobs(Generic[R]):
 
 
 def _why_cancelled(job: Job) -> str:
-    return "Cancelled." if job.unwanted.is_set() else "Its client has gone."
+    return "Cancelled." if job.unwanted else "Its client has gone."
