@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -100,13 +101,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> web.ServerSettings:
-    models = web.labelled(options.surrogate or [EMBEDDED])
-    for name in list(models.values())[1:]:
+    chosen = web.labelled(options.surrogate or [EMBEDDED])
+    for name in list(chosen.values())[1:]:
         if not is_served(name):
             locate(name, say=note)  # a wrong name fails now
     token = options.token or os.environ.get("ROPELIME_TOKEN") or None
     if token is None and not web.is_loopback(options.host):
-        token = web.make_token()
+        token = secrets.token_urlsafe(24)
     given = {name: getattr(options, f"max_{name}") for name in _LIMITS}
     return web.ServerSettings(
         history=options.history or web.default_history(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,6 @@ from typing import Any
 
 from ropelime.errors import InputError
 from ropelime.surrogate import is_served
-
-_TOKEN_LENGTH = 16  # characters that a token needs at least; generated ones have more
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class ServerSettings:
 
     Attributes:
         history: The folder of the history.
-        surrogates: Models by the names that users see; the first is the default.
+        surrogates: Models by the names that users see, at least one; the first is the default.
         running: Options of ``load_surrogate`` for models on this machine.
         host: The address to listen on.
         token: The token that every request to the API must carry; None on loopback.
@@ -59,7 +57,7 @@ class ServerSettings:
     """
 
     history: Path
-    surrogates: dict[str, str] = field(default_factory=lambda: {"smollm2": "smollm2"})
+    surrogates: dict[str, str]
     running: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
     token: str | None = None
@@ -69,12 +67,13 @@ class ServerSettings:
     grace: float = 3.0
 
     def __post_init__(self) -> None:
-        if not self.surrogates:
-            raise InputError("A server needs at least one surrogate.")
         if self.token is None and not is_loopback(self.host):
             raise InputError(f"{self.host} can be reached from other machines: a token is required.")
-        if self.token is not None:
-            check_token(self.token)
+        if self.token is not None and not re.fullmatch("[!-~]{16,}", self.token):
+            raise InputError(
+                "A token needs at least 16 printable ASCII characters, without spaces. Omit it to have "
+                "one generated."
+            )
 
     @property
     def default_surrogate(self) -> str:
@@ -111,17 +110,3 @@ def is_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         raise InputError(f"{host!r} is not an address or a host name of this machine.") from None
     return all(ipaddress.ip_address(str(a).split("%")[0]).is_loopback for a in addresses)
-
-
-def make_token() -> str:
-    """A random token."""
-    return secrets.token_urlsafe(24)
-
-
-def check_token(token: str) -> None:
-    """Refuse a token that is too short, or that a header cannot carry."""
-    if len(token) < _TOKEN_LENGTH or not all("!" <= c <= "~" for c in token):
-        raise InputError(
-            f"A token needs at least {_TOKEN_LENGTH} printable ASCII characters, without spaces. Omit "
-            "it to have one generated."
-        )
