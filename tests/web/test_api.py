@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,6 +266,16 @@ def test_an_explanation_can_be_deleted(client: httpx.Client) -> None:
         refusal(client.get(f"/api/explanations/{name}{path}"), 404)
 
 
+def test_a_damaged_explanation_is_reported_in_the_log_only(tmp_path: Path) -> None:
+    with live(settings(tmp_path)) as (client, service):
+        name = finished(client, PLAIN)["id"]
+        with sqlite3.connect(service.history.path) as file:
+            file.execute("UPDATE explanations SET explanation = x'00'")
+        file.close()
+        answer = client.get(f"/api/explanations/{name}")
+        assert refusal(answer, 500)["detail"] == "Internal error; the server's log has the details."
+
+
 def test_the_stream_tells_the_whole_story(client: httpx.Client) -> None:
     name = client.post("/api/jobs", json=PLAIN).json()["id"]
     with client.stream("GET", f"/api/jobs/{name}/events") as stream:
@@ -445,6 +456,12 @@ def test_large_requests_are_refused(client: httpx.Client) -> None:
     refusal(client.post("/api/jobs", content=pieces, headers=headers), 413)
     huge = {**headers, "content-length": "9" * 30}
     assert raw(client, "POST /api/jobs", {"host": "127.0.0.1", **huge}) in (400, 413)
+
+
+def test_a_larger_limit_is_kept(tmp_path: Path) -> None:
+    with live(settings(tmp_path, request_bytes=20_000_000)) as (client, _):
+        answer = client.post("/api/jobs", json={**PLAIN, "prompt": "a" * 17_000_000})
+        assert refusal(answer, 422)["errors"][0]["field"] == "prompt", "the body was read to its end"
 
 
 def test_what_only_the_model_knows_is_refused_by_the_job(tmp_path: Path) -> None:

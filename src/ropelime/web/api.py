@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -12,20 +12,17 @@ from starlette.exceptions import HTTPException
 
 from ropelime import example
 from ropelime._version import __version__
-from ropelime.errors import InputError
-from ropelime.explain import Explanation
 from ropelime.options import Options
+from ropelime.text.prompt import naming_field
 from ropelime.views import html
 from ropelime.web.events import Events
 from ropelime.web.jobs import Job
-from ropelime.web.limits import Refused
 from ropelime.web.schema import (
     Config,
     ExplainRequest,
     FeatureView,
     HistoryPage,
     JobView,
-    LimitsView,
     Name,
     OptionView,
     Problem,
@@ -45,94 +42,87 @@ _TEXTS = {
     422: "A field is wrong or exceeds a limit; `errors` says which and why.",
     429: "The server is busy; try again later.",
 }
+_STREAM = (
+    "Server-sent events, each with a job as its data, until the job is over. Closing the stream "
+    "cancels the job."
+)
+T = TypeVar("T")
 
 
 def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Problem, "description": _TEXTS[code]} for code in (400, 401, *codes)}
 
 
-def service(request: Request) -> Service:
-    """The service of the application, for the routes."""
-    found: Service = request.app.state.service
-    return found
+def _text(media_type: str, description: str, *codes: int) -> dict[str, Any]:
+    """Arguments of a route that sends a text of this type, or a problem."""
+    sent = {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}
+    return {"response_class": Response, "responses": {**_problems(*codes), 200: sent}}
 
 
-Here = Annotated[Service, Depends(service)]
+def _service(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+Here = Annotated[Service, Depends(_service)]
 At = Annotated[int, Query(ge=0, lt=2**53)]
 # The guard checks the token before any route runs; this only documents it.
 _BEARER = HTTPBearer(auto_error=False, description="The token, where the server requires one.")
-router = APIRouter(prefix="/api", dependencies=[Depends(_BEARER)])
+router = APIRouter(
+    prefix="/api",
+    dependencies=[Depends(_BEARER)],
+    generate_unique_id_function=lambda route: route.name,  # operations are called as their functions
+)
+_jobs = APIRouter(prefix="/jobs", tags=["jobs"])
+_history = APIRouter(prefix="/explanations", tags=["history"])
 
 
-@router.get("/config", tags=["server"], responses=_problems(), operation_id="config")
+@router.get("/config", tags=["server"], responses=_problems())
 def config(here: Here) -> Config:
     """What the server offers: surrogates, options, limits, and an example to start with."""
-    settings = here.settings
     return Config(
         version=__version__,
-        surrogates=list(settings.surrogates),
+        surrogates=list(here.settings.surrogates),
         options=[OptionView.of(option) for option in fields(Options)],
-        limits=LimitsView(**asdict(settings.limits)),
+        limits=here.settings.limits,
         example=ExplainRequest(
             context=list(example.CONTEXT), question=example.QUESTION, output=example.ANSWER
         ),
     )
 
 
-@router.post(
-    "/jobs",
-    tags=["jobs"],
-    status_code=202,
-    responses=_problems(403, 413, 415, 422, 429),
-    operation_id="explain",
-)
-def submit(request: ExplainRequest, here: Here, response: Response) -> JobView:
+@_jobs.post("", status_code=202, responses=_problems(403, 413, 415, 422, 429))
+def explain(request: ExplainRequest, here: Here, response: Response) -> JobView:
     """Request an explanation; it is made when its turn comes.
 
     Poll the job, or keep its stream of events open: a job that nobody polls is cancelled.
     """
     job = here.submit(request)
     response.headers["location"] = f"/api/jobs/{job.id}"
-    return _job(here, job)
+    return _view(here, job)
 
 
-@router.get("/jobs/{name}", tags=["jobs"], responses=_problems(404, 422), operation_id="job")
+@_jobs.get("/{name}", responses=_problems(404, 422))
 def job(name: Name, here: Here) -> JobView:
     """The state of a job."""
-    return _job(here, _known(here, name))
+    return _view(here, _found("job", here.jobs.find(name)))
 
 
-@router.delete(
-    "/jobs/{name}", tags=["jobs"], responses=_problems(403, 404, 413, 415, 422), operation_id="cancel"
-)
+@_jobs.delete("/{name}", responses=_problems(403, 404, 413, 415, 422))
 def cancel(name: Name, here: Here) -> JobView:
     """Cancel a job; one that is over stays as it is."""
-    found = _known(here, name)
-    here.jobs.cancel(found)
-    return _job(here, found)
+    job = _found("job", here.jobs.find(name))
+    here.jobs.cancel(job)
+    return _view(here, job)
 
 
-@router.get(
-    "/jobs/{name}/events",
-    tags=["jobs"],
-    operation_id="events",
-    response_class=Response,
-    responses={
-        **_problems(404, 422, 429),
-        200: {
-            "description": "Server-sent events, each with a job as its data, until the job is over. "
-            "Closing the stream cancels the job.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-    },
-)
+@_jobs.get("/{name}/events", **_text("text/event-stream", _STREAM, 404, 422, 429))
 async def events(name: Name, here: Here) -> Response:
     """Follow a job; closing the stream before the job is over cancels it."""
-    found = _known(here, name)
-    return Events(here.jobs, found, lambda: _job(here, found).model_dump_json())
+    job = _found("job", here.jobs.find(name))
+    return Events(here.jobs, job, lambda: _view(here, job).model_dump_json())
 
 
-@router.get("/explanations", tags=["history"], responses=_problems(422), operation_id="history")
+@_history.get("", responses=_problems(422))
 def history(
     here: Here,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -146,39 +136,28 @@ def history(
     )
 
 
-@router.get(
-    "/explanations/{name}", tags=["history"], responses=_problems(404, 422), operation_id="explanation"
-)
+@_history.get("/{name}", responses=_problems(404, 422))
 def explanation(name: Name, here: Here) -> View:
     """One explanation, with what the page draws."""
-    entry = here.history.entry(name)
-    kept = here.history.explanation(name)
-    if entry is None or kept is None:
-        raise _missing("explanation")
-    summary, sent = entry
+    summary, sent = _found("explanation", here.history.entry(name))
+    kept = _found("explanation", here.history.explanation(name))
     return View(summary=Summary(**summary), request=ExplainRequest(**sent), view=html.payload(kept))
 
 
-@router.delete(
-    "/explanations/{name}",
-    tags=["history"],
-    status_code=204,
-    response_model=None,
-    responses=_problems(403, 404, 413, 415, 422),
-    operation_id="forget",
+@_history.delete(
+    "/{name}", status_code=204, response_model=None, responses=_problems(403, 404, 413, 415, 422)
 )
 def forget(name: Name, here: Here) -> None:
     """Delete one explanation for good."""
-    if not here.history.remove(name):
-        raise _missing("explanation")
+    _found("explanation", here.history.remove(name))
 
 
-@router.get(
-    "/explanations/{name}/span", tags=["history"], responses=_problems(404, 422), operation_id="span"
-)
+@_history.get("/{name}/span", responses=_problems(404, 422))
 def span(name: Name, start: At, end: At, here: Here) -> SpanView:
     """The explanation of one span of the answer, in characters; nothing is scored again."""
-    found = _cut(_kept(here, name), start, end)
+    kept = _found("explanation", here.history.explanation(name))
+    with naming_field("start"):
+        found = kept.for_output(start, end)
     return SpanView(
         start=start,
         end=end,
@@ -198,80 +177,38 @@ def span(name: Name, start: At, end: At, here: Here) -> SpanView:
     )
 
 
-@router.get(
-    "/explanations/{name}/explanation.json",
-    tags=["history"],
-    operation_id="json",
-    response_class=Response,
-    responses={
-        **_problems(404, 422),
-        200: {
-            "description": "The explanation as `ropelime.load` reads it.",
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        },
-    },
+@_history.get(
+    "/{name}/explanation.json",
+    response_model=dict[str, Any],
+    response_description="The explanation as `ropelime.load` reads it.",
+    responses=_problems(404, 422),
 )
-def download_json(name: Name, here: Here) -> Response:
+def json(name: Name, here: Here) -> Response:
     """Download an explanation as JSON."""
-    text = _kept(here, name).to_json()
+    text = _found("explanation", here.history.explanation(name)).to_json()
     return Response(text, media_type="application/json", headers=_attachment(name, "json"))
 
 
-@router.get(
-    "/explanations/{name}/report.html",
-    tags=["history"],
-    operation_id="report",
-    response_class=Response,
-    responses={
-        **_problems(404, 422),
-        200: {
-            "description": "A self-contained page.",
-            "content": {"text/html": {"schema": {"type": "string"}}},
-        },
-    },
-)
-def download_html(name: Name, here: Here) -> Response:
+@_history.get("/{name}/report.html", **_text("text/html", "A self-contained page.", 404, 422))
+def report(name: Name, here: Here) -> Response:
     """Download an explanation as one self-contained HTML file."""
-    return HTMLResponse(html.report(_kept(here, name)), headers=_attachment(name, "html"))
+    page = html.report(_found("explanation", here.history.explanation(name)))
+    return HTMLResponse(page, headers=_attachment(name, "html"))
 
 
-def _job(here: Service, job: Job) -> JobView:
-    return JobView(
-        id=job.id,
-        state=job.state,
-        stage=job.stage,
-        ahead=here.jobs.ahead(job),
-        done=job.done,
-        total=job.total,
-        seconds=round(job.seconds, 1),
-        error=job.error,
-        field=job.field,
-    )
+router.include_router(_jobs)
+router.include_router(_history)
 
 
-def _known(here: Service, name: str) -> Job:
-    found = here.jobs.find(name)
-    if found is None:
-        raise _missing("job")
+def _view(here: Service, job: Job) -> JobView:
+    shown = {name: getattr(job, name) for name in JobView.model_fields if name != "ahead"}
+    return JobView(**shown, ahead=here.jobs.ahead(job))
+
+
+def _found(what: str, found: T | None) -> T:
+    if not found:
+        raise HTTPException(404, f"There is no {what} of that name.")
     return found
-
-
-def _kept(here: Service, name: str) -> Explanation:
-    found = here.history.explanation(name)
-    if found is None:
-        raise _missing("explanation")
-    return found
-
-
-def _cut(explanation: Explanation, start: int, end: int) -> Explanation:
-    try:
-        return explanation.for_output(start, end)
-    except InputError as error:
-        raise Refused("start", str(error)) from None
-
-
-def _missing(what: str) -> HTTPException:
-    return HTTPException(404, f"There is no {what} of that name.")
 
 
 def _attachment(name: str, ending: str) -> dict[str, str]:

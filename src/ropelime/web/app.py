@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 
 from ropelime import views
 from ropelime._version import __version__
+from ropelime.errors import InputError
 from ropelime.web import api
 from ropelime.web.guard import Guard
 from ropelime.web.jobs import Busy
 from ropelime.web.schema import FieldProblem, Problem
-from ropelime.web.service import Refused, Service
+from ropelime.web.service import Service
 from ropelime.web.settings import ServerSettings
 
 _OURS = Path(__file__).parent / "static"
@@ -25,23 +26,15 @@ _VIEWS = Path(views.__file__).parent / "static"  # the component of the HTML rep
 _FILES = {
     "/": _OURS / "index.html",
     "/api.html": _OURS / "api.html",
-    "/static/app.css": _OURS / "app.css",
-    "/static/app.js": _OURS / "app.js",
-    "/static/api.js": _OURS / "api.js",
-    "/static/report.css": _VIEWS / "report.css",
-    "/static/report.js": _VIEWS / "report.js",
-    "/static/icon.svg": _OURS / "icon.svg",
+    **{f"/static/{name}": _OURS / name for name in ("app.css", "app.js", "api.js", "icon.svg")},
+    **{f"/static/{name}": _VIEWS / name for name in ("report.css", "report.js")},
 }
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_RETRY = "5"  # seconds
+_WORDS = {"missing": "It is missing.", "json_invalid": "The body is not JSON."}
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
-    """The whole server as an ASGI application.
-
-    Args:
-        settings: Its settings.
-    """
+    """The whole server as an ASGI application."""
     here = Service(settings)
 
     @asynccontextmanager
@@ -56,78 +49,54 @@ def create_app(settings: ServerSettings) -> FastAPI:
         docs_url=None,  # it loads scripts from a CDN; /api.html replaces it
         redoc_url=None,
         lifespan=lifespan,
+        exception_handlers={
+            RequestValidationError: _invalid,
+            HTTPException: _known,
+            InputError: _refused,
+            Busy: _busy,
+            Exception: _unknown,
+        },
     )
     app.state.service = here
     app.include_router(api.router)
     for path, file in _FILES.items():
-        app.add_api_route(path, _serve(file), include_in_schema=False, methods=["GET"])
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _known)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(Exception, _unknown)
+        app.add_route(path, _serve(file))
     app.add_middleware(Guard, settings=settings)
     return app
 
 
-def _serve(file: Path) -> Callable[[], Awaitable[FileResponse]]:
-    async def send() -> FileResponse:
-        return FileResponse(file, media_type=_TYPES[file.suffix])
-
-    return send
+def _serve(file: Path) -> Callable[[Request], Response]:
+    return lambda _: FileResponse(file, media_type=_TYPES[file.suffix])
 
 
-def _problem(
-    status: int,
-    detail: str,
-    errors: list[FieldProblem] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    # It may quote the request, and a lone surrogate cannot be encoded.
-    body = Problem(detail=_clean(detail), errors=errors or []).model_dump()
-    return JSONResponse(body, status, headers)
-
-
-def _clean(text: str) -> str:
-    return text[:2000].encode("utf-8", "replace").decode()
-
-
-def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(_: Request, error: RequestValidationError) -> Response:
     """Say which fields are wrong, without their values."""
-    assert isinstance(error, RequestValidationError)
-    found = [
+    errors = [
         FieldProblem(
-            field=_clean(".".join(str(part) for part in problem["loc"][1:])), message=_words(problem)
+            field=".".join(str(part) for part in problem["loc"][1:]),
+            message=_WORDS.get(problem["type"], f"{problem['msg']}."),
         )
         for problem in error.errors()[:20]
     ]
-    lines = [f"{p.field}: {p.message}" if p.field else p.message for p in found]
-    return _problem(422, "; ".join(lines), found)
+    lines = [f"{p.field}: {p.message}" if p.field else p.message for p in errors]
+    return Problem(detail="; ".join(lines), errors=errors).response(422)
 
 
-def _words(problem: dict[str, object]) -> str:
-    if problem["type"] == "missing":
-        return "It is missing."
-    if problem["type"] == "json_invalid":
-        return "The body is not JSON."
-    return _clean(str(problem["msg"])) + "."
+async def _known(_: Request, error: HTTPException) -> Response:
+    return Problem(detail=str(error.detail)).response(error.status_code, error.headers)
 
 
-def _known(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _problem(error.status_code, str(error.detail), headers=error.headers)
+async def _refused(_: Request, error: InputError) -> Response:
+    if error.field is None:  # it is not about the request
+        raise error
+    field = FieldProblem(field=error.field, message=str(error))
+    return Problem(detail=str(error), errors=[field]).response(422)
 
 
-def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    message = _clean(str(error))
-    return _problem(422, message, [FieldProblem(field=error.field or "", message=message)])
+async def _busy(_: Request, error: Busy) -> Response:
+    return Problem(detail=str(error)).response(429, {"retry-after": "5"})  # seconds
 
 
-def _busy(_: Request, error: Exception) -> Response:
-    return _problem(429, str(error), headers={"retry-after": _RETRY})
-
-
-def _unknown(_: Request, error: Exception) -> Response:
+async def _unknown(_: Request, error: Exception) -> Response:
     """Any other error is only in the log: its text may hold paths and prompts."""
-    return _problem(500, "Internal error; the server's log has the details.")
+    return Problem(detail="Internal error; the server's log has the details.").response(500)

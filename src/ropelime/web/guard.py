@@ -7,18 +7,18 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ropelime.web.schema import Problem
 from ropelime.web.settings import ServerSettings, is_loopback
 
 # Scripts and styles come from this server's files only; nothing that a user typed can become one.
-PAGE_POLICY = (
+_PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+_DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -27,6 +27,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+_NO_TOKEN = "A token is required: Authorization: Bearer TOKEN. The server printed it at its start."
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _DRAIN = 16_000_000  # bytes of a refused body that are read, so that its sender gets the response
 
@@ -35,13 +36,12 @@ class Guard:
     """ASGI middleware that refuses foreign hosts, foreign pages, missing tokens and large bodies."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        """Wrap an application."""
         self._app = app
         self._token = settings.token
         self._limit = settings.limits.request_bytes
         self._local = is_loopback(settings.host)
         names = ("localhost", settings.host, *settings.allowed_hosts)
-        self._names = {name.lower().strip("[]") for name in names}
+        self._names = {name.lower().strip("[]") for name in names if name}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request and pass it on."""
@@ -57,26 +57,19 @@ class Guard:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 out = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    out[name] = value
-                out["content-security-policy"] = DATA_POLICY if api else PAGE_POLICY
+                out.update(_HEADERS)
+                out["content-security-policy"] = _DATA_POLICY if api else _PAGE_POLICY
                 out["cache-control"] = "no-store" if api else "no-cache"
             await send(message)
 
+        app: ASGIApp = self._app if scope["method"] in _SAFE else self._bounded
         if not self._known_host(headers):
-            refusal = _refusal(400, "Unknown host name. Allow it with --allow-host NAME.")
+            app = Problem(detail="Unknown host name. Allow it with --allow-host NAME.").response(400)
         elif scope["method"] not in _SAFE and not _same_origin(headers):
-            refusal = _refusal(403, "Only this server's own pages may change anything here.")
+            app = Problem(detail="Only this server's own pages may change anything here.").response(403)
         elif api and not self._authorized(headers):
-            refusal = _refusal(
-                401,
-                "A token is required: Authorization: Bearer TOKEN. The server printed it at its start.",
-                {"www-authenticate": "Bearer"},
-            )
-        else:
-            await self._bounded(scope, headers, receive, answer)
-            return
-        await refusal(scope, receive, answer)
+            app = Problem(detail=_NO_TOKEN).response(401, {"www-authenticate": "Bearer"})
+        await app(scope, receive, answer)
 
     def _known_host(self, headers: Headers) -> bool:
         """Whether the host name in the URL belongs to this server, against DNS rebinding.
@@ -87,19 +80,16 @@ class Guard:
         refuses the final dot of "localhost.", takes the first of several Host headers, and answers in
         plain text.
         """
-        hosts = headers.getlist("host")
-        if len(hosts) != 1:
-            return False
-        name = _hostname("//" + hosts[0])
-        if name is None:
-            return False
-        if name in self._names:
-            return True
         try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
+            (host,) = headers.getlist("host")
+            parts = urlsplit(f"//{host}")
+            _ = parts.port  # raises where it is not a number
+            name = (parts.hostname or "").rstrip(".")
+            if name in self._names:
+                return True
+            return ipaddress.ip_address(name).is_loopback or not self._local  # it cannot be rebound
+        except ValueError:  # not exactly one, malformed, or a name that is not ours
             return False
-        return address.is_loopback or not self._local  # an address cannot be rebound
 
     def _authorized(self, headers: Headers) -> bool:
         if self._token is None:
@@ -109,68 +99,40 @@ class Guard:
         same = hmac.compare_digest(given, self._token.encode())
         return same and kind.lower() == "bearer"
 
-    async def _bounded(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, at most as much as is allowed, and pass it on."""
-        if scope["method"] in _SAFE:
-            await self._app(scope, receive, send)
-            return
+        headers = Headers(scope=scope)
         body, size, more = bytearray(), 0, True
-        announced = headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self._limit:
-            more = int(announced[:20]) <= _DRAIN
-            size = self._limit + 1
+        announced = headers.get("content-length", "")[:20]
+        if announced.isdecimal() and int(announced) > max(_DRAIN, self._limit):
+            size, more = int(announced), False
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
             size += len(message.get("body", b""))
-            more = message.get("more_body", False) and size <= _DRAIN
+            more = message.get("more_body", False) and size <= max(_DRAIN, self._limit)
             if size <= self._limit:
                 body += message.get("body", b"")
-        refusal = None
+        app = self._app
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if size > self._limit:
             why = f"The request is larger than the {self._limit:,} bytes that this server accepts."
-            refusal = _refusal(413, why, {"connection": "close"})
+            app = Problem(detail=why).response(413, {"connection": "close"})
         elif body and kind != "application/json":  # other kinds need no CORS preflight
-            refusal = _refusal(415, "Send JSON, with the header Content-Type: application/json.")
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        read = False
+            why = "Send JSON, with the header Content-Type: application/json."
+            app = Problem(detail=why).response(415)
+        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
-            nonlocal read
-            if read:
-                return await receive()
-            read = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            return whole.pop() if whole else await receive()
 
-        await self._app(scope, replay, send)
-
-
-def _hostname(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises where it is not a number
-        return (parts.hostname or "").rstrip(".") or None
-    except ValueError:
-        return None
+        await app(scope, replay, send)
 
 
 def _same_origin(headers: Headers) -> bool:
     """Whether the request comes from a page of this server, or not from a page at all."""
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return False
-    origins = headers.getlist("origin")
-    if not origins:  # browsers send it with every method that can change something
-        return True
-    try:
-        parts = urlsplit(origins[0]) if len(origins) == 1 else None
-    except ValueError:
-        return False
-    return parts is not None and parts.scheme in ("http", "https") and parts.netloc == headers["host"]
-
-
-def _refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"detail": detail, "errors": []}, status, headers)
+    ours = [[f"{scheme}://{headers['host']}"] for scheme in ("http", "https")]
+    site = headers.get("sec-fetch-site", "none")
+    # Browsers send an origin with every method that can change something.
+    return site in ("same-origin", "none") and headers.getlist("origin") in ([], *ours)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ropelime.errors import InputError, ModelError, NoTokenizerError
+from ropelime.errors import InputError, ModelError
 from ropelime.method.regression import Regressor
 from ropelime.method.samplers import Sample, Sampler
 from ropelime.method.schedule import Schedule
@@ -20,31 +20,22 @@ from ropelime.registry import describe
 from ropelime.steps import Task
 from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
 from ropelime.text.features import Feature
-from ropelime.text.prompt import Prompt, Span
+from ropelime.text.prompt import Prompt, Span, naming_field
 from ropelime.web.jobs import Job
 from ropelime.web.settings import Limits
 
 _REPETITIONS = 20  # of a fit, which cannot be stopped in between
-_SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
-class Refused(InputError):
-    """A request that cannot be met; its ``field`` is empty where no field is the reason."""
-
-    field: str
-
-    def __init__(self, field: str, message: str) -> None:
-        """Name the field, if it is one, and say what is wrong."""
-        super().__init__(message, field=field)
+def check_limit(field: str, given: float, most: float, message: str) -> None:
+    """Refuse a field that exceeds a limit; the message may quote ``{given}`` and ``{most}``."""
+    if given > most:
+        raise InputError(message.format(given=given, most=most), field=field)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitedOptions(Options):
-    """Options whose schedule draws no more masks than the server allows.
-
-    Attributes:
-        most: How many; no option of a request.
-    """
+    """Options whose schedule draws at most ``most`` masks, which is not an option of a request."""
 
     most: int = field(metadata={"parse": int})
 
@@ -69,34 +60,26 @@ class LimitedSchedule(Schedule):
         return drawn
 
     def _check(self, count: int) -> None:
-        if count > self.most:
-            raise Refused(
-                "budget",
-                f"This would score {count:,} masked prompts and this server scores at most "
-                f"{self.most:,}. Set a budget up to that, or choose larger features.",
-            )
+        message = (
+            "This would score {given:,} masked prompts and this server scores at most {most:,}. Set a "
+            "budget up to that, or choose larger features."
+        )
+        check_limit("budget", count, self.most, message)
 
 
 def check_options(options: Options, limits: Limits) -> None:
     """Refuse options that are too much, whatever the prompt."""
-    budget = options.budget
-    if budget.masks is not None and budget.masks > limits.budget:
-        raise Refused("budget", f"This server scores at most {limits.budget:,} masked prompts.")
-    if budget.seconds is not None and budget.seconds > limits.seconds:
-        raise Refused("budget", f"This server takes at most {limits.seconds:,} seconds.")
-    if options.sampler is not None and _largest(options.sampler) > limits.budget:
-        raise Refused(
-            "sampler",
-            f"This server scores at most {limits.budget:,} masked prompts; use smaller numbers.",
+    budget, masks = options.budget, "This server scores at most {most:,} masked prompts"
+    check_limit("budget", budget.masks or 0, limits.budget, f"{masks}.")
+    check_limit(
+        "budget", budget.seconds or 0, limits.seconds, "This server takes at most {most:,} seconds."
+    )
+    if options.sampler is not None:
+        check_limit(
+            "sampler", _largest(options.sampler), limits.budget, f"{masks}; use smaller numbers."
         )
-    if options.regressor is not None and _repetitions(options.regressor) > _REPETITIONS:
-        raise Refused("regressor", f"This server repeats a fit at most {_REPETITIONS} times.")
-
-
-def check_sampler(name: str | None) -> None:
-    """Refuse a sampler with too many parts, before they are made."""
-    if name is not None and len(name) > _SAMPLER:
-        raise Refused("sampler", f"The name of a sampler has at most {_SAMPLER} characters here.")
+    repeats = _repetitions(options.recipe.regressor)
+    check_limit("regressor", repeats, _REPETITIONS, "This server repeats a fit at most {most} times.")
 
 
 def _largest(sampler: Sampler) -> float:
@@ -116,20 +99,18 @@ def _repetitions(regressor: Regressor) -> int:
 
 def check_features(features: Sequence[Feature], options: Options, limits: Limits) -> None:
     """Refuse too many features, or placeholders that make the prompt too long."""
-    if len(features) > limits.features:
-        raise Refused(
-            "features",
-            f"The prompt has {len(features):,} features of this size and this server takes at most "
-            f"{limits.features:,}. Choose larger ones, or a shorter prompt.",
-        )
+    message = (
+        "The prompt has {given:,} features of this size and this server takes at most {most:,}. Choose "
+        "larger ones, or a shorter prompt."
+    )
+    check_limit("features", len(features), limits.features, message)
     if options.ablation.how == "placeholder":
         grown = len(options.ablation.text) * len(features)
-        if grown > limits.characters:
-            raise Refused(
-                "ablation",
-                f"The placeholders of all features have {grown:,} characters and this server takes at "
-                f"most {limits.characters:,}.",
-            )
+        message = (
+            "The placeholders of all features have {given:,} characters and this server takes at most "
+            "{most:,}."
+        )
+        check_limit("ablation", grown, limits.characters, message)
 
 
 def timed(job: Job, seconds: int) -> Callback:
@@ -148,30 +129,20 @@ def timed(job: Job, seconds: int) -> Callback:
 
 
 class LimitedSurrogate(Surrogate):
-    """A surrogate that refuses what is too much, and is called by its label."""
+    """A surrogate for one job that refuses what is too much, and stops when the job is cancelled.
+
+    It is called by its label: where it lies stays private.
+    """
 
     def __init__(self, inner: Surrogate, label: str, limits: Limits, job: Job, task: Task) -> None:
-        """Wrap a surrogate for one job.
-
-        Args:
-            inner: Does the work.
-            label: What users call it; where it lies stays private.
-            limits: What is too much.
-            job: Stops between two calls when it is cancelled.
-            task: What is explained.
-        """
         self.name = label
         self.only_output, self.sees_output = inner.only_output, inner.sees_output
         self._inner, self._limits, self._job, self._task = inner, limits, job, task
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Those of the surrogate; an error names the prompt."""
-        try:
+        with naming_field(prompt.kind):  # mostly that the chat template refuses the messages
             return self._inner.token_spans(prompt)
-        except NoTokenizerError:
-            raise
-        except InputError as error:  # mostly that the chat template refuses the messages
-            raise Refused(prompt.kind, str(error)) from None
 
     def prepare(
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
@@ -180,15 +151,10 @@ class LimitedSurrogate(Surrogate):
         self._job.check()
         check_features(features, self._task.options, self._limits)
         answer = "output" if output == self._task.output else "instead_of"
-        try:
+        with naming_field(prompt.kind if answer == "output" else answer):  # mostly that it is too long
             scorer = self._inner.prepare(prompt, features, output, ablation=ablation)
-        except InputError as error:  # mostly that it is too long for the model
-            raise Refused(prompt.kind if answer == "output" else answer, str(error)) from None
-        tokens, most = len(scorer.output_spans), self._limits.answer_tokens
-        if tokens > most:
-            raise Refused(
-                answer, f"The answer has {tokens:,} tokens and this server takes at most {most:,}."
-            )
+        message = "The answer has {given:,} tokens and this server takes at most {most:,}."
+        check_limit(answer, len(scorer.output_spans), self._limits.answer_tokens, message)
         return scorer
 
     def describe(self) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -17,10 +19,12 @@ from pydantic import (
     create_model,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
+from starlette.responses import JSONResponse
 from typing_extensions import NotRequired, TypedDict
 
 from ropelime.options import Options
 from ropelime.web.jobs import State
+from ropelime.web.settings import Limits
 
 Name = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Name of a job or explanation.")]
 Kind = Literal["choice", "text", "number", "switch"]
@@ -28,18 +32,30 @@ _DEEPEST = 32  # levels of lists and mappings in a message
 _MOST = 2**53  # numbers from here on lose digits in a browser
 
 
+def _clean(text: str) -> str:
+    """A message that can be sent: it may quote the request, and a lone surrogate cannot be encoded."""
+    return text[:2000].encode("utf-8", "replace").decode()
+
+
+_Message = Annotated[str, BeforeValidator(_clean)]
+
+
 class FieldProblem(BaseModel):
     """What is wrong with one field of a request."""
 
-    field: str = Field(description="The field; numbers after dots count from 0.")
-    message: str
+    field: _Message = Field(description="The field; numbers after dots count from 0.")
+    message: _Message
 
 
 class Problem(BaseModel):
     """Why a request was refused."""
 
-    detail: str = Field(description="What is wrong, and what to do about it.")
+    detail: _Message = Field(description="What is wrong, and what to do about it.")
     errors: list[FieldProblem] = Field(default=[], description="The same for each wrong field.")
+
+    def response(self, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        """The response that reports it."""
+        return JSONResponse(self.model_dump(), status, headers)
 
 
 def _one_message(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -124,10 +140,6 @@ class Given(BaseModel):
         description="The model that scores the answer: one of the server's, the first if not given. "
         "The weights of several in a list are averaged.",
     )
-
-    def options(self) -> dict[str, Any]:
-        """The arguments of :class:`ropelime.options.Options`."""
-        return {option.name: getattr(self, option.name) for option in dataclasses.fields(Options)}
 
 
 def _declared() -> dict[str, Any]:
@@ -242,40 +254,22 @@ class OptionView(BaseModel):
     @classmethod
     def of(cls, option: dataclasses.Field[Any]) -> OptionView:
         """What a form needs to know about a field of :class:`ropelime.options.Options`."""
-        known = option.metadata
+        known, default = option.metadata, cast(Any, option.default)
+        choices = list(known["choices"])
         listed = {value for member in get_args(known["json"]) for value in get_args(member) or [member]}
-        kind: Kind = "text"
-        if known["json"] in (bool, int):
-            kind = "switch" if known["json"] is bool else "number"
-        elif listed - {type(None)} == set(known["choices"]) != set():
-            kind = "choice"
-        return cls(
-            name=option.name,
-            help=known["help"],
-            kind=kind,
-            default=cast("str | int | bool | None", option.default),
-            choices=list(known["choices"]),
-        )
-
-
-class LimitsView(BaseModel):
-    """What the server refuses."""
-
-    request_bytes: int
-    characters: int
-    features: int
-    budget: int
-    answer_tokens: int
-    seconds: int
-    waiting: int
-    streams: int
+        closed = listed - {type(None)} == set(choices) != set()
+        kinds: dict[Any, Kind] = {bool: "switch", int: "number"}
+        kind = kinds.get(known["json"], "choice" if closed else "text")
+        return cls(name=option.name, help=known["help"], kind=kind, default=default, choices=choices)
 
 
 class Config(BaseModel):
     """What the server offers."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     version: str
     surrogates: list[str] = Field(description="The first is the default.")
     options: list[OptionView] = Field(description="Those of `ropelime.explain`.")
-    limits: LimitsView
+    limits: Limits
     example: ExplainRequest

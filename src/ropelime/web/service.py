@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -15,37 +12,28 @@ from ropelime.explain import Explanation, explain_many
 from ropelime.progress import note
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, is_served, load_surrogate
+from ropelime.text.display import plain, shorten
 from ropelime.text.features import split
-from ropelime.text.prompt import check_text, read_prompt
+from ropelime.text.prompt import check_text, naming_field, read_prompt
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.limits import (
     LimitedOptions,
     LimitedSurrogate,
-    Refused,
     check_features,
+    check_limit,
     check_options,
-    check_sampler,
     timed,
 )
-from ropelime.web.schema import ExplainRequest
+from ropelime.web.schema import ExplainRequest, Given
 from ropelime.web.settings import ServerSettings
 
-__all__ = ["Order", "Refused", "Service", "snippet"]
-
-_SNIPPET = 160  # characters of a text in the history's list
-_JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"  # they make emoji and letters
+_SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
 @dataclass(frozen=True)
 class Order:
-    """A request that was accepted.
-
-    Attributes:
-        request: What was sent.
-        labels: The surrogates that score it.
-        task: The prompt, the answer and the options.
-    """
+    """A request that was accepted, the surrogates that score it, and what they explain."""
 
     request: ExplainRequest
     labels: tuple[str, ...]
@@ -53,10 +41,9 @@ class Order:
 
 
 class Service:
-    """The surrogates, the queue and the history of one server."""
+    """The queue, the history and the surrogates of one server, loaded when they are first needed."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Open the history; surrogates are loaded when they are first needed."""
         self.settings = settings
         self.history = History(settings.history)
         self.jobs: Jobs[Order] = Jobs(
@@ -78,42 +65,41 @@ class Service:
 
     def submit(self, request: ExplainRequest) -> Job:
         """Queue a request, or refuse it at once for what can be seen without a surrogate."""
-        return self.jobs.submit(Order(request, self._labels(request), self._task(request)))
+        with naming_field(""):  # an error that names no field is about the request, too
+            order = Order(request, self._labels(request.surrogate), self._task(request))
+        return self.jobs.submit(order)
 
-    def _labels(self, request: ExplainRequest) -> tuple[str, ...]:
-        """The surrogates of a request."""
-        named = request.surrogate
+    def _labels(self, named: str | list[str] | None) -> tuple[str, ...]:
+        known = self.settings.surrogates
         if named is None:
             return (self.settings.default_surrogate,)
         labels = (named,) if isinstance(named, str) else tuple(named)
-        if not labels or len(set(labels)) < len(labels):
-            raise Refused("surrogate", "Name at least one surrogate, and none of them twice.")
-        if not set(labels) <= set(self.settings.surrogates):
-            known = ", ".join(self.settings.surrogates)
-            raise Refused("surrogate", f"This server has no surrogate of that name. It has: {known}.")
+        with naming_field("surrogate"):
+            if not labels or len(set(labels)) < len(labels):
+                raise InputError("Name at least one surrogate, and none of them twice.")
+            if not set(labels) <= set(known):
+                raise InputError(
+                    f"This server has no surrogate of that name. It has: {', '.join(known)}."
+                )
         return labels
 
     def _task(self, request: ExplainRequest) -> Task:
         """What to explain and how, if that is within the limits."""
         limits = self.settings.limits
-        given = request.options()
-        with _refusing():
-            check_sampler(given["sampler"])
-            for name, value in given.items():
-                if isinstance(value, str):
-                    check_text(name, value, may_be_blank=True)
-            options = LimitedOptions(**given, most=limits.budget)
-            check_options(options, limits)
-            prompt = read_prompt(request.prompt, request.context, request.question, request.messages)
-            if len(prompt.text) > limits.characters:
-                raise Refused(
-                    prompt.kind,
-                    f"The prompt has {len(prompt.text):,} characters and this server takes at most "
-                    f"{limits.characters:,}.",
-                )
-            check_text("The answer", request.output, field="output")
+        given = request.model_dump(exclude=set(Given.model_fields))
+        message = "The name of a sampler has at most {most} characters here."
+        check_limit("sampler", len(given["sampler"] or ""), _SAMPLER, message)
+        for name, value in given.items():
+            if isinstance(value, str):
+                check_text(name, value, may_be_blank=True)
+        options = LimitedOptions(**given, most=limits.budget)
+        check_options(options, limits)
+        prompt = read_prompt(request.prompt, request.context, request.question, request.messages)
+        message = "The prompt has {given:,} characters and this server takes at most {most:,}."
+        check_limit(prompt.kind, len(prompt.text), limits.characters, message)
+        check_text("The answer", request.output, field="output")
         if options.features != "token":  # tokens are counted by the surrogate, when it is its turn
-            with _refusing("features"):
+            with naming_field("features"):
                 check_features(split(prompt, options.features), options, limits)
         return Task(prompt, request.output, options)
 
@@ -126,14 +112,13 @@ class Service:
                 [order.task], surrogates, progress=timed(job, self.settings.limits.seconds)
             )
         except RopeLimeError as error:
-            raise Refused(getattr(error, "field", None) or "", self._public(error, order)) from None
+            field = getattr(error, "field", None)
+            raise InputError(self._public(error, order), field=field) from None
         assert isinstance(explanation, Explanation)
         job.stage = "saving it"
         summary = _summary(job.id, order, explanation, time.perf_counter() - start)
-        named = order.request.surrogate or order.labels[0]
-        self.history.add(
-            job.id, summary, {**order.request.model_dump(), "surrogate": named}, explanation
-        )
+        sent = order.request.model_dump() | {"surrogate": order.request.surrogate or order.labels[0]}
+        self.history.add(job.id, summary, sent, explanation)
 
     def _loaded_for(self, job: Job, label: str, task: Task) -> Surrogate:
         """A surrogate with the limits of the server, for one job."""
@@ -143,7 +128,7 @@ class Service:
         except RopeLimeError as error:
             note(f"ropelime: {error}")
             message = f"{label} could not be loaded; the server's log says why."
-            raise Refused("surrogate", message) from None
+            raise InputError(message, field="surrogate") from None
         return LimitedSurrogate(inner, label, self.settings.limits, job, task)
 
     def _public(self, error: RopeLimeError, order: Order) -> str:
@@ -154,17 +139,6 @@ class Service:
             for private in (self.settings.surrogates[label], address):
                 public = public.replace(private, label)
         return public
-
-
-@contextmanager
-def _refusing(field: str = "") -> Iterator[None]:
-    """Turn input errors into refusals, of this field where they name none."""
-    try:
-        yield
-    except Refused:
-        raise
-    except InputError as error:
-        raise Refused(error.field or field, str(error)) from None
 
 
 def _summary(name: str, order: Order, explanation: Explanation, seconds: float) -> dict[str, Any]:
@@ -188,10 +162,4 @@ def _summary(name: str, order: Order, explanation: Explanation, seconds: float) 
 
 def snippet(text: str) -> str:
     """The beginning of a text on one line, without characters that would disturb the others."""
-    line = " ".join(text[: 20 * _SNIPPET].split())
-    line = "".join(c if c in _JOINERS or _visible(c) else "\N{REPLACEMENT CHARACTER}" for c in line)
-    return line if len(line) <= _SNIPPET else line[: _SNIPPET - 1] + "…"
-
-
-def _visible(c: str) -> bool:
-    return c == " " or unicodedata.category(c)[0] not in "CZ"
+    return plain(shorten(text, 160))
