@@ -65,7 +65,7 @@ def read(path: Path) -> tuple[Row, list[Row]]:
         return header, found
     header, *found = rows(path) or [{}]
     if header.get(_KIND) != 1:
-        raise InputError(f"{path} is no {_WHAT} of ropelime. Name another file.")
+        raise InputError(f"{path} is not a {_WHAT} of ropelime. Name another file.")
     return header, found
 
 
@@ -79,7 +79,7 @@ def rows(path: Path) -> list[Row]:
     except (lzma.LZMAError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. Make the file again.") from None
     if not all(isinstance(row, dict) for row in found):
-        raise InputError(f"{path} is no {_WHAT} of ropelime. Name another file.")
+        raise InputError(f"{path} is not a {_WHAT} of ropelime. Name another file.")
     return found
 
 

@@ -177,7 +177,7 @@ def test_the_record_is_saved_and_comes_back(ask: Ask, tmp_path: Path) -> None:
     assert "stand-in-1" in e.to_html()
 
 
-# What is wrong is told before anything is paid.
+# Errors are reported before anything is paid.
 
 
 @pytest.mark.parametrize(
@@ -593,18 +593,18 @@ def test_a_key_that_cannot_be_sent_is_not_shown(
     for options in ({"api_key": key}, {}):
         if not options:
             monkeypatch.setenv("OPENAI_API_KEY", key.replace("\x00", "\n"))
-        with pytest.raises(InputError, match="pass the key alone") as told:
+        with pytest.raises(InputError, match="pass the key alone") as error:
             ask(**options)
-        assert "gsk" not in str(told.value)
+        assert "gsk" not in str(error.value)
     assert not server.seen
 
 
 def test_half_a_key_is_not_shown_either(server: Proxy, ask: Ask) -> None:
     key = "gsk_abcdefghijklmnopqrstuvwxyz"
     server.otherwise = raw(400, json.dumps({"error": {"message": "x" * 270 + " " + key}}))
-    with pytest.raises(ModelError, match="answered 400") as told:
+    with pytest.raises(ModelError, match="answered 400") as error:
         ask(api_key=key)
-    assert "gsk" not in str(told.value)
+    assert "gsk" not in str(error.value)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -631,7 +631,7 @@ def test_the_order_of_a_schema_is_another_question(server: Proxy, ask: Ask) -> N
         schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
         ask(sampling={"seed": 1, "response_format": {"json_schema": schema}})
     ask(sampling={"response_format": {"json_schema": schema}, "seed": 1})
-    assert len(server.seen) == 2, "the order of arguments is no other question"
+    assert len(server.seen) == 2, "the order of arguments makes no difference"
 
 
 def test_what_the_sdk_does_not_take_is_no_fault_of_the_server(server: Proxy, ask: Ask) -> None:

@@ -161,19 +161,19 @@ def test_interactions_are_saved(tmp_path: Path) -> None:
     assert load(tmp_path / "e.json").interactions == e.interactions
 
 
-def halves(count: int, n: int, rng: np.random.Generator) -> Masks:
+def half_masks(count: int, n: int, rng: np.random.Generator) -> Masks:
     return np.concatenate([np.ones((1, n), bool), rng.random((count, n)) < 0.5])
 
 
 @pytest.mark.parametrize("bias", [0.5, 1.0, -1.0])
-def test_cheap_readings_are_a_control_variate_without_bias(bias: float) -> None:
+def test_cached_scores_are_a_control_variate_without_bias(bias: float) -> None:
     """Cached scores that are wrong do not count once there are many exact ones."""
     rng = np.random.default_rng(0)
     true = rng.normal(size=10)
     wrong = bias * true + rng.normal(size=10)
-    cached, errors = halves(128, 10, rng), []
+    cached, errors = half_masks(128, 10, rng), []
     for count in (8, 64, 2000):
-        exact = halves(count, 10, rng)[1:]
+        exact = half_masks(count, 10, rng)[1:]
         masks = np.concatenate([cached, exact])
         kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(count, bool)]
         noise = rng.normal(scale=0.3, size=len(masks))
@@ -185,13 +185,13 @@ def test_cheap_readings_are_a_control_variate_without_bias(bias: float) -> None:
     assert errors[2] < errors[1] < errors[0]
 
 
-def test_good_cheap_readings_help_a_few_exact_ones() -> None:
+def test_good_cached_scores_help_a_few_exact_ones() -> None:
     rng = np.random.default_rng(1)
     alone, helped = [], []
     for _ in range(20):
         true = rng.normal(size=20)
         near = 0.8 * true + 0.1 * rng.normal(size=20)
-        cached, exact = halves(128, 20, rng), halves(12, 20, rng)[1:]
+        cached, exact = half_masks(128, 20, rng), half_masks(12, 20, rng)[1:]
         masks = np.concatenate([cached, exact])
         kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(12, bool)]
         y = np.where(kind, masks @ true, masks @ near)
@@ -204,7 +204,7 @@ def test_good_cheap_readings_help_a_few_exact_ones() -> None:
 
 def test_mixed_fits_take_several_targets_at_once() -> None:
     rng = np.random.default_rng(2)
-    masks = np.concatenate([halves(40, 5, rng), halves(20, 5, rng)[1:]])
+    masks = np.concatenate([half_masks(40, 5, rng), half_masks(20, 5, rng)[1:]])
     kind = np.r_[np.ones(1, bool), np.zeros(40, bool), np.ones(20, bool)]
     y = rng.normal(size=(61, 3))
     both = BayesRidge().fit_mixed(masks, y, np.ones(61), kind)
@@ -239,7 +239,7 @@ def test_several_prompts_in_one_run_read_as_each_alone(tiny: Make) -> None:
     for number, (chunks, question, answer) in enumerate(texts):
         prompt = prompts.from_context([{"text": c} for c in chunks], question)
         scorer = prepare(model, prompt, "sentence", answer, ablation=Ablation())
-        masks = halves(7, scorer.tokenized.n_features, rng)
+        masks = half_masks(7, scorer.tokenized.n_features, rng)
         jobs.append(
             ScoreRequest(scorer, masks, kl=number != 1, cached=number > 0, question=number == 2)
         )
@@ -379,7 +379,7 @@ def test_a_feature_that_cannot_be_hidden_keeps_its_weight() -> None:
     """Masks that remove the last feature are read exactly, and so nothing else of it is."""
     rng = np.random.default_rng(0)
     true = np.r_[rng.normal(size=11), 2.0]
-    masks = halves(128, 12, rng)
+    masks = half_masks(128, 12, rng)
     exact = ~masks[:, -1]
     exact[0] = True
     y = masks @ true + 0.3 * rng.normal(size=len(masks))
@@ -405,7 +405,7 @@ def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
 
     rng = np.random.default_rng(0)
     true = rng.normal(size=8)
-    masks = np.concatenate([halves(128, 8, rng), halves(64, 8, rng)[1:]])
+    masks = np.concatenate([half_masks(128, 8, rng), half_masks(64, 8, rng)[1:]])
     kind = np.r_[np.ones(1, bool), np.zeros(128, bool), np.ones(64, bool)]
     said = np.where(kind, masks @ true, 0.3 * (masks @ true) + 0.7 * true.sum())
     from dataclasses import replace

@@ -65,7 +65,7 @@ def named(parts: list[str]) -> str:
 
 
 def imported(file: Path, *, inside: bool = True) -> set[str]:
-    """Every absolute module name that a file imports, also inside functions unless told."""
+    """Every absolute module name that a file imports, by default also inside functions."""
     found = set()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree) if inside else tree.body:

@@ -1,4 +1,4 @@
-"""Progress: what was done before the first call is no measure of the pace."""
+"""Progress: work from before the first call does not count for the pace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropelime import progress
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes when a test sets it."""
 
     now = 100.0
 
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_lines_after_a_resume(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     report = progress.lines("bench")
-    clock.now += 1000  # opening the file is no part of the pace
+    clock.now += 1000  # opening the file does not count for the pace
     report(400, 410)
     clock.now += 60
     report(401, 410)

@@ -63,13 +63,13 @@ def follow(curve: Plan, logprob: Floats, full: float, tokens: int) -> dict[str, 
     """
     steps = len(curve.counts)
     deleted, inserted = logprob[:steps], logprob[steps:]
-    shares = np.array([0, *curve.counts]) / len(curve.order)
+    fractions = np.array([0, *curve.counts]) / len(curve.order)
     figures: dict[str, float | None] = {
         f"drop{k}": float(full - deleted[curve.counts.index(k)]) if k < len(curve.order) else None
         for k in _DROPS
     }
-    figures["deletion"] = float(np.trapezoid(np.append(full, deleted), shares)) / tokens
-    figures["insertion"] = float(np.trapezoid(np.append(deleted[-1], inserted), shares)) / tokens
+    figures["deletion"] = float(np.trapezoid(np.append(full, deleted), fractions)) / tokens
+    figures["insertion"] = float(np.trapezoid(np.append(deleted[-1], inserted), fractions)) / tokens
     return figures
 
 

@@ -130,8 +130,8 @@ def test_several_surrogates_and_another_preset(tiny: Make, source: Path, target:
     e = explain(**LINES[1], surrogate=models, also="faithful", progress=False)
     assert e.also is not None
     for ours, alone in ((row, e), (row["also"], e.also)):
-        shares = {f["start"]: f["normalized_weight"] for f in ours["features"]}
-        assert [shares[f.start] for f in alone.features] == pytest.approx(
+        weights = {f["start"]: f["normalized_weight"] for f in ours["features"]}
+        assert [weights[f.start] for f in alone.features] == pytest.approx(
             alone.normalized_weights, abs=1e-4
         )
 

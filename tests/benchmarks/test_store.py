@@ -196,7 +196,7 @@ class TestCompression:
     def test_compressed_files_of_others_are_refused(self, path: Path, content: bytes) -> None:
         packed = path.with_name("other.jsonl.xz")
         packed.write_bytes(lzma.compress(content))
-        with pytest.raises(InputError, match="is no results file of ropelime"):
+        with pytest.raises(InputError, match="is not a results file of ropelime"):
             read(packed)
         packed.write_bytes(b"plain text")
         with pytest.raises(InputError, match="cannot be read"):

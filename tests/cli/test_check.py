@@ -434,7 +434,7 @@ def test_what_fails_is_said_even_when_quiet(tmp_path: Path, capsys: Capture) -> 
     line = {"explanation": "e.json", "expect": [{"rests_on": {"document": n}} for n in (0, 3)]}
     (tmp_path / "all.jsonl").write_text(json.dumps(line))
     assert main(["check", str(tmp_path / "all.jsonl"), "--quiet"]) == 1
-    told = capsys.readouterr()
-    assert not told.out
-    assert "line 1 fails: rests on document 0" in told.err
-    assert "document 3" not in told.err
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert "line 1 fails: rests on document 0" in printed.err
+    assert "document 3" not in printed.err

@@ -307,18 +307,18 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_an_output_that_is_full_is_told() -> None:
+def test_a_full_output_device_is_reported() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "ropelime", "models"]
-        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert told.returncode == 1
-    assert told.stderr == "ropelime: the output cannot be written: No space left on device\n"
+        finished = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr == "ropelime: the output cannot be written: No space left on device\n"
 
 
 def test_what_the_terminal_cannot_show_is_no_reason_to_fail() -> None:
     code = "from ropelime.cli import main; main(['models']); print('naïve ·')"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, check=True
     )
-    assert told.stdout.endswith(b"na?ve ?\n")
+    assert finished.stdout.endswith(b"na?ve ?\n")

@@ -45,7 +45,7 @@ def test_span_mean_of_known_phases(kind: Kind) -> None:
     phases, sizes = np.array([[0.1, 3.0], [0.3, -3.0]]), np.array([[1.0, 2.0], [3.0, 2.0]])
     r, theta = span_mean(kind(sizes * np.cos(phases)), kind(sizes * np.sin(phases)))
     assert np.allclose(r, [2, 2]), "the mean magnitude"
-    # The phase is that of the mean unit vector: magnitudes do not pull it, and the seam is no edge.
+    # The phase is that of the mean unit vector: magnitudes do not pull it, and it wraps at ±π.
     assert np.allclose(theta, [0.2, PI])
 
 

@@ -81,15 +81,15 @@ def test_where_many_masks_were_fitted(cv_correlation: float, value: float, words
 
 @settings(max_examples=60, deadline=None)
 @given(
-    shares=st.lists(st.floats(0.03, 1.0), min_size=2, max_size=2),
+    normalized_weights=st.lists(st.floats(0.03, 1.0), min_size=2, max_size=2),
     cv_correlation=st.floats(-1, 1),
     drops=st.lists(st.floats(-50, 50), min_size=2, max_size=2),
     many=st.booleans(),
 )
 def test_it_lies_between_0_and_1_and_rises_with_the_share_and_the_drop(
-    shares: list[float], cv_correlation: float, drops: list[float], many: bool
+    normalized_weights: list[float], cv_correlation: float, drops: list[float], many: bool
 ) -> None:
-    low, high = sorted(shares)
+    low, high = sorted(normalized_weights)
     less, more = sorted(drops)
     weak = trust(low, cv_correlation=cv_correlation, drop=less, many=many)
     strong = trust(high, cv_correlation=cv_correlation, drop=more, many=many)

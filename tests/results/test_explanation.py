@@ -265,7 +265,7 @@ def test_the_interval_of_a_share_reaches_to_zero_where_the_sign_is_not_known() -
     assert ends.tolist() == [[0.5, 1.0], [0.0, 0.75]]
     none = judged([0.0, 0.0], [0.0, 0.0]).normalized_intervals
     assert none is not None
-    assert none.tolist() == [[0, 1], [0, 1]], "equal shares for want of anything else"
+    assert none.tolist() == [[0, 1], [0, 1]], "nothing is known"
 
 
 def test_undefined_figures_survive(tmp_path: Path) -> None:

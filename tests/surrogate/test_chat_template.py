@@ -461,8 +461,8 @@ def test_a_developer_is_a_system_where_the_template_knows_that() -> None:
     tokenizer = strict("JSON")
     refuse = "{{ raise_exception('who?') if m.role not in ('system', 'user') }}"
     tokenizer.chat_template = tokenizer.chat_template.replace(_EACH, _EACH + refuse)
-    told = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    text = assert_whole(tokenizer, prompts.from_messages(told))
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    text = assert_whole(tokenizer, prompts.from_messages(messages))
     assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhy?")
 
 

@@ -132,7 +132,7 @@ def test_weights_that_are_not_there(saved: Path) -> None:
 
 
 def test_a_file_that_lacks_some_weights(saved: Path) -> None:
-    """transformers fills them with random numbers and goes on; an explanation must not."""
+    """transformers fills them with random numbers and continues; an explanation must not."""
     from safetensors.torch import load_file, save_file
 
     weights = load_file(saved / "model.safetensors")

@@ -573,12 +573,12 @@ def test_on_the_page_it_has_a_name_and_no_address(server: Proxy, folder: str, tm
         assert "Use preset='faithful'" in str(refused)
         assert not server.seen
         done = finished(client, {**request, "preset": "faithful"})
-        told = client.get(f"/api/explanations/{done['id']}/explanation.json").text
+        saved = client.get(f"/api/explanations/{done['id']}/explanation.json").text
         server.otherwise = raw(404, '{"error": {"message": "No such model."}}')
         failed = finished(client, {**request, "preset": "faithful"})
-    assert json.loads(told)["config"]["surrogate"] == {"name": "m", "served_by": "toy-1"}
+    assert json.loads(saved)["config"]["surrogate"] == {"name": "m", "served_by": "toy-1"}
     assert "m answered 404: No such model" in str(failed)
-    assert server.url not in told + str(failed) + str(refused)
+    assert server.url not in saved + str(failed) + str(refused)
 
 
 def test_without_the_sdk(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,9 +84,9 @@ def test_features_smaller_than_a_token_join_the_one_that_owns_it() -> None:
 
 
 def test_features_that_join_into_one_are_refused() -> None:
-    halves = split(from_text("ab"), [(0, 1), (1, 2)])
+    letters = split(from_text("ab"), [(0, 1), (1, 2)])
     with pytest.raises(InputError, match="1 feature and an attribution needs at least two"):
-        with_tokens(halves, [(0, 2)], "ab", given=False)
+        with_tokens(letters, [(0, 2)], "ab", given=False)
 
 
 def test_a_surrogate_without_a_tokenizer_leaves_features_as_they_are() -> None:

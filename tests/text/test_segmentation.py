@@ -59,7 +59,7 @@ PROSE = {
     "version": "Version 2.0.1 is out. |Use v1.2.3. |Python 3.11 too.",
     "ellipsis": "Wait... what? |Well... |He left. |Hm… |And so on… he said.",
     "quote then more": '"He said no." |Then she left.',
-    "quote goes on": '"Stop!" she said. |“No.” he said. |"Why?" |He ran.',
+    "quote continues": '"Stop!" she said. |“No.” he said. |"Why?" |He ran.',
     "quote inside": 'He said "Stop. Go away." and left. |She did not.',
     "neighbour quotes": '"I am." |"Good." |They left.',
     "opening quote": "Then we left. |'Tis odd. |It is.",
@@ -72,7 +72,7 @@ PROSE = {
     "emoji before stop": "I am happy 😀. |Good.",
     "no space": "This has no space.|Yes it does.|So there.",
     "lower case": "hello world. |this is lower. |another one!",
-    "words like states": "He told me. |Peter left. |It is art. |Mary said ok. |No. |John did not.",
+    "words like states": "He saw me. |Peter left. |It is art. |Mary said ok. |No. |John did not.",
     "no and number": "Did she? |No. |I did. |She said no. |Paul has the Symphony No. V by him.",
     "letters": "A. First of all. |B. Second of all.",
     "chinese": "今天天气很好。|我们去公园吧！|你来吗？|「我来。」|他说。",
@@ -116,7 +116,7 @@ LINES = {
     "wrapped crlf": "This line has been wrapped by an editor in the\r\nmiddle of it.\r\n¦Next.",
     "wrapped twice": "This line has been wrapped by an editor in the\nmiddle, just as this line "
     "here was also wrapped\nby it. ¦Done.",
-    "wrapped after a stop": "This line ends where the editor wrapped it too.\n¦Then it goes on.",
+    "wrapped after a stop": "This line ends where the editor wrapped it too.\n¦Then it continues.",
     "wrapped after a title": "A line that was wrapped in the middle of a name: Dr.\nSmith it was.",
     "wrapped at a number": "The line was wrapped so that it is found on page\n12. ¦Then we went.",
     "short stops": "one.\n¦two.\n¦three",
@@ -125,8 +125,8 @@ LINES = {
     "bullets": "Get:\n¦- milk. And eggs.\n¦* bread\n¦• salt\n¦+ oil\n",
     "numbers": "1. one\n¦2. two\n¦10) ten\n¦(3) three\n¦a) letter\n¦(iv) roman\n¦1.2. nested",
     "list after long line": "These are the things that I would like you to buy\n¦- milk\n¦- eggs",
-    "wrapped item": "- an item that goes on past the fortieth character of it\n  and wraps\n¦- two",
-    "deep wrapped item": "1.  an item that goes on past forty characters\n    and wraps\n¦2.  two",
+    "wrapped item": "- an item that continues past the fortieth character of it\n  and wraps\n¦- two",
+    "deep wrapped item": "1.  an item that continues past forty characters\n    and wraps\n¦2.  two",
     "item then text": "- an item that has a stop at the end of its long line.\n¦More text.",
     "nested items": "- one\n    ¦- two\n    ¦- three",
     "headings": "# Title\n¦Text here. ¦More.\n¦## Sub. Title\n¦Text",
@@ -139,7 +139,7 @@ LINES = {
     "fence with blank": "```\n\none\n¦two\n```",
     "fence alone": "One.\n```\n```\n¦Two.",
     "fence of four": "````\none\n```\n¦two\n````\n¦end",
-    "open fence": "Go on.\n¦```\none\n¦two",
+    "open fence": "Begin.\n¦```\none\n¦two",
     "braces": "```\nif (x) {\n  ¦y();\n}\n```",
     "indented code": "Run it:\n\n    ¦x = f. G(1)\n    ¦y = 2\n\t¦z = 3\n¦Done.",
     "indented prose": "    It was a dark and stormy night in town. ¦The rain fell.",
@@ -248,7 +248,7 @@ def test_misbehaving_splitter(
 ) -> None:
     """Whatever the splitter returns, the spans tile the text."""
     monkeypatch.setattr(sentencex, "segment", splitter)
-    text = 'Ends here. Goes  on\u0301 there. 👨‍👩‍👧 "Is it (so.)" And so on. ' * 200
+    text = 'Ends here. Runs  on\u0301 there. 👨‍👩‍👧 "Is it (so.)" And so on. ' * 200
     check_tiling(sentences, text)
 
 

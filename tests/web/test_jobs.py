@@ -31,7 +31,7 @@ def make() -> Iterator[Make]:
 
 
 class Gate:
-    """Work that goes on step by step until it is let through."""
+    """Work that continues step by step until the gate opens."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -180,7 +180,7 @@ def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open
     page = open_page(server[0], allow="status of 422")
     go = page.get_by_role("button", name="Explain", exact=True)
 
-    def told(control: str) -> str:
+    def error_of(control: str) -> str:
         page.wait_for_selector(f"{control}[aria-invalid]")
         assert page.locator(f"{control}:focus").count() == 1
         line = page.locator("#" + page.get_attribute(control, "aria-describedby").split()[0])
@@ -189,10 +189,10 @@ def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open
         return str(line.inner_text())
 
     go.click()
-    assert "prompt is empty" in told("#prompt")
+    assert "prompt is empty" in error_of("#prompt")
     page.fill("#prompt", TEXT)
     go.click()
-    assert "The answer is empty" in told("#output")
+    assert "The answer is empty" in error_of("#output")
     assert page.locator(".wrong").count() == 1
     page.fill("#output", ANSWER)
     for name, text, words in (
@@ -207,17 +207,17 @@ def test_what_is_wrong_stands_beside_its_field(server: tuple[str, Service], open
         page.evaluate("document.getElementById('more').open = false")
         go.click()
         page.locator(f"#{name}-wrong", has_text=words).wait_for()
-        told(f"#{name}")
+        error_of(f"#{name}")
         assert page.get_attribute(f"#{name}", "aria-describedby") == f"{name}-wrong {name}-help"
         page.fill(f"#{name}", "")
     page.get_by_text("Chat", exact=True).click()
     page.fill("#messages", "[{]")
     go.click()
-    assert "This is not JSON" in told("#messages")
+    assert "This is not JSON" in error_of("#messages")
     page.get_by_text("Documents", exact=True).click()
     page.fill("#document-1", "Just one sentence.")
     go.click()
-    assert "at least two" in told("#features")
+    assert "at least two" in error_of("#features")
 
 
 def test_options_are_set_on_the_page(server: tuple[str, Service], open_page: Open) -> None:
@@ -308,7 +308,7 @@ def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: 
         assert page.locator("#alert").is_hidden()
         page.click("#run")
         until(lambda: done(page) > 0.05)
-        page.reload()  # soon enough, it goes on
+        page.reload()  # soon enough: the job continues
         until(lambda: done(page) > 0.15)
         assert page.input_value("#output") == ANSWER
         page.close()  # and a page that is gone takes its run with it

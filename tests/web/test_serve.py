@@ -119,13 +119,13 @@ def test_fifty_at_once_and_killed_in_the_middle(tmp_path: Path) -> None:
     with serving(tmp_path) as server, httpx.Client(base_url=server.url, timeout=30) as client:
         kept = [item["id"] for item in client.get("/api/explanations?limit=200").json()["items"]]
         assert set(done) <= set(kept), "nothing that was done is lost"
-        assert len(kept) <= len(done) + 3, "the first, and at most what was kept but not yet told"
+        assert len(kept) <= len(done) + 3, "the first, and at most what was kept but not yet reported"
         asked = [job["id"] for job in jobs]
         times = [asked.index(name) for name in reversed(kept) if name in asked]
         assert times == list(range(len(times))), "in the order in which they came"
         for name in kept:
             assert client.get(f"/api/explanations/{name}/explanation.json").status_code == 200
-        assert finished(client, PLAIN)["state"] == "done", "and it goes on"
+        assert finished(client, PLAIN)["state"] == "done", "and the server still works"
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         "    print(f'{start}-{i}', flush=True)\n"
     )
     root = Path(__file__).parents[2]
-    told: list[str] = []
+    reported: list[str] = []
     for round_ in range(3):
         writer = subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path), str(round_)],
@@ -149,16 +149,16 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
             cwd=root,
         )
         assert writer.stdout is not None
-        told.append(writer.stdout.readline().strip())
+        reported.append(writer.stdout.readline().strip())
         time.sleep(0.1 + 0.13 * round_)
         writer.kill()
-        told += writer.stdout.read().split()
+        reported += writer.stdout.read().split()
         writer.wait()
         writer.stdout.close()
         kept = [row["id"] for _, row in History(tmp_path).page(10**6)]
-        assert set(told) <= set(kept)
-        assert len(kept) <= len(told) + round_ + 1
-    assert len(told) > 3
+        assert set(reported) <= set(kept)
+        assert len(kept) <= len(reported) + round_ + 1
+    assert len(reported) > 3
 
 
 @pytest.mark.parametrize(
