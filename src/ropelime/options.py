@@ -185,8 +185,9 @@ class Options:
     )  # fmt: skip
     preset: PresetName = _option(
         "evidence", _named("preset", tuple(PRESETS)), PresetName,
-        "which question to answer; evidence: which parts would a person cite for the answer? faithful: "
-        "which parts predict its probability under ablations? paper: the paper's method",
+        "which question to answer: what a person would cite (evidence; leave-one-out), what predicts "
+        "the answer's probability under ablations (faithful; random-half masks), or what the method of "
+        "the paper gives (paper; Sparse-K)",
         choices=tuple(PRESETS), metavar="NAME",
     )  # fmt: skip
     sampler: Any = _strategy(SAMPLERS, resolve_sampler, "which masks to score")
@@ -208,19 +209,19 @@ class Options:
     )  # fmt: skip
     budget: Any = _option(
         "auto", Budget.of, int | str,
-        "how much to score besides the full prompt and the prompt with no feature: auto stops by "
-        "itself; or a number of masks, '20000 tokens', '5 seconds'; interactions come on top",
+        "how much to score besides the full prompt and the prompt with no feature: auto (the preset "
+        "decides), a number of masks, '20000 tokens' or '5 seconds'; interactions come on top",
         choices=("auto",), metavar="LIMIT",
     )  # fmt: skip
     seed: int = _option(0, _seed, int, "seed of the masks", type=int)
     also: PresetName | None = _option(
         None, _named("preset", tuple(PRESETS)), PresetName | None,
-        "a second preset to answer in the same call; its explanation is e.also",
+        "a second preset to run in the same call; its explanation is e.also",
         choices=tuple(PRESETS), metavar="PRESET",
     )  # fmt: skip
     instead_of: str | None = _option(
         None, _instead_of, str | None,
-        "an alternative answer: weights then say what supports the output over this one",
+        "another answer: weights then say what supports the output rather than this answer",
         metavar="TEXT",
     )  # fmt: skip
     interactions: bool = _option(

@@ -54,7 +54,7 @@ def load_surrogate(
             or ``"http://HOST:8000/v1#MODEL"`` for a :class:`ServerSurrogate`, which is made anew.
         device: ``"cpu"``, ``"cuda"``, ``"mps"``; the best that is there if not given. ``"auto"``
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
-        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; the fastest sound one if not given.
+        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; chosen for the device if not given.
             A quantised checkpoint keeps its own.
         say: Called with a line for each step that takes a while.
     """
