@@ -12,7 +12,7 @@ from ropelime.progress import reporting
 if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalSurrogate
 
-_HELP = "speed of scoring, beside a plain loop and the peers, and against the roofline"
+_HELP = "speed of scoring, compared with a plain loop, other libraries and the roofline"
 
 
 def add(commands: Any) -> None:

@@ -27,7 +27,7 @@ def origin(one: Speed) -> str:
         f"{header['rounds']} rounds" if header["rounds"] > 1 else "one round",
         str(header["date"]),
     ]
-    facts += [f"measured beside {method}, which was removed since" for method in header["retired"]]
+    facts += [f"'{method}' and its option no longer exist" for method in header["retired"]]
     title = f"### {one.device}: {model['name']}"
     return pages.blocks(title, pages.commands(header["command"]), "; ".join(facts) + ".")
 
@@ -47,7 +47,7 @@ def contest(one: Speed) -> str:
                 continue
             name = method + (f", batch {rows[0]['batch']}" if "batch" in rows[0] else "")
             lines.append([name, *_cells(rows, ours)])
-        blocks += [f"**{task}**", table(_HEAD, lines) if lines else "Not measured yet."]
+        blocks += [f"**{task}**", table(_HEAD, lines) if lines else "Not measured."]
     return pages.blocks(*blocks)
 
 

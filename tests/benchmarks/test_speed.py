@@ -429,7 +429,7 @@ class TestPage:
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(lines[: 1 + len(METHODS)]))
         text = report.write([path], tmp_path / "docs")[0].read_text(encoding="utf-8")
-        assert "**leave-one-out**\n\nNot measured yet." in text
+        assert "**leave-one-out**\n\nNot measured." in text
 
     def test_gpus_come_after_cpus(self, tmp_path: Path) -> None:
         files = [self.contest(tmp_path, gpu=True), self.contest(tmp_path)]
@@ -496,6 +496,6 @@ class TestPage:
         text = report.write([file], tmp_path)[0].read_text(encoding="utf-8")
         assert "| ropelime | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × |\n" in text
         assert "| loop | 64 | 1,000 | 800 | 2 | 500 | 5 MB | 80% | 1.00 × |\n" in text
-        assert "2026-01-01; measured beside ropelime, compiled, which was removed since.\n" in text
+        assert "2026-01-01; 'ropelime, compiled' and its option no longer exist.\n" in text
         assert "| ropelime, compiled |" not in text
         assert "first use" not in text
