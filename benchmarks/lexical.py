@@ -49,7 +49,7 @@ def longest_common(answer: str, parts: Sequence[str]) -> Floats:
 
 
 def token_f1(answer: str, reference: str) -> float:
-    """F1 of the words that two answers share, as for SQuAD, without its removal of articles."""
+    """F1 of the words that two answers share, as for SQuAD, articles included."""
     one, other = Counter(words(answer)), Counter(words(reference))
     shared = (one & other).total()
     return 2 * shared / (one.total() + other.total()) if shared else float(one == other)

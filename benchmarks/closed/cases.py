@@ -1,4 +1,4 @@
-"""The prompts that are answered, or that came with the answer of a closed model."""
+"""The prompts that are answered, or that come with an answer already."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Case:
         spans: Its parts, as spans of the prompt's text.
         question: What was asked, for lexical rankings.
         gold: (n,) the parts that a person would cite, or that are known to have caused the output.
-        output: The answer of a closed model; None if the answering model has to answer.
+        output: The answer that was given; None if the answering model has to answer.
     """
 
     id: str
@@ -72,7 +72,7 @@ def lfqa(path: Path) -> list[Case]:
 
 
 def agentdyn(path: Path) -> list[Case]:
-    """Steps of closed models that followed an injected instruction; its sentences are gold."""
+    """Steps of agents that followed an injected instruction; its sentences are gold."""
     found = []
     for row in _rows(path):
         if row["kind"] != "hijacked":

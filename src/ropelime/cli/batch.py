@@ -25,7 +25,7 @@ DESCRIPTION = (
 )
 EPILOG = """\
 Each line of IN is a JSON object with the input of explain (prompt, context with question, or messages;
-and the output), optionally an "id" (default: "line 7") and options for this line only:
+and the output), optionally an "id" (by default such as "line 7") and options for this line only:
 
   {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "..."}
   {"prompt": "...", "output": "...", "features": "word", "seed": 1}
@@ -48,8 +48,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files, where it runs, the answering model and the options."""
     add = parser.add_argument
-    add("input", type=Path, metavar="IN", help="JSON lines")
-    add("output", type=writable, metavar="OUT", help="JSON lines to write or to resume")
+    add("input", type=Path, metavar="IN", help="one JSON object per line")
+    add("output", type=writable, metavar="OUT", help="file to write, or to resume")
     add("--full", action="store_true", help="write whole explanations, not only the ranking")
     add("--top", type=count, metavar="K", help="features in the ranking (default all)")
     add("--retry-errors", action="store_true", help="explain lines with an error again")

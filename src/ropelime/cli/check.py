@@ -37,7 +37,7 @@ assertions:
   {"explanation": "why.json", "expect": [{"not_rests_on": {"role": "system"}, "at_most": 0.1}]}
 
 A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
-file) or a text. The answer rests on it when the sum of its features' normalised weights exceeds 1.5
+file) or a text. The answer rests on it if its features' signed normalised weights sum to over 1.5
 times what that sum would be if all features were equal; the threshold is never more than half way from
 there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on) replace the rule
 by a normalised weight; "of" limits the assertion to a part of the answer. The default target counts a
@@ -65,7 +65,7 @@ class Entry:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files and the options."""
-    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="one JSON object per line; - reads standard input")
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--quiet", action="store_true", help="print only failures and errors")
     add_options(parser)

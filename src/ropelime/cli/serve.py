@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     text = f"port to listen on (default {_PORT}; 0 takes a free one)"
     add("--port", type=_port, default=_PORT, help=text)
-    add("--token", help="token of every request; generated where one is needed")
+    add("--token", help="token that requests must carry; generated if needed")
     text = "a further host name of the server, such as that of a proxy"
     add("--allow-host", action="append", default=[], metavar="NAME", help=text)
     limits = parser.add_argument_group("limits")

@@ -44,7 +44,7 @@ def add_running(group: Any) -> None:
     """Add the options that say where and how a surrogate runs."""
     add = group.add_argument
     add("--device", help="cpu, cuda, mps or auto (several GPUs); the fastest if not given")
-    add("--dtype", help="float32, bfloat16 or float16; the fastest sound one if not given")
+    add("--dtype", help="float32, bfloat16 or float16; chosen for the device if not given")
 
 
 def running(options: argparse.Namespace) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:
     add("--sampling", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     text = "seconds to wait for data from the server (default 120)"
     add("--timeout", type=float, default=120.0, metavar="S", help=text)
-    text = "further tries when the server is busy, fails or cannot be reached (default 2)"
+    text = "retries if the server is busy, fails or cannot be reached (default 2)"
     add("--retries", type=int, default=2, metavar="N", help=text)
     text = "price of a million prompt tokens, to report the cost"
     add("--price-in", type=float, metavar="P", help=text)
@@ -102,7 +102,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
     add("--html", type=writable, metavar="FILE", help="write a self-contained HTML page")
     add("--svg", type=writable, metavar="FILE", help="write the terminal view as SVG")
-    add("--cite", action="store_true", help="print the answer with citations instead")
+    add("--cite", action="store_true", help="print citations, not the ranking")
     add("--top", type=count, default=5, metavar="K", help="features to list (default 5)")
     add("--quiet", action="store_true", help="print nothing but errors")
 

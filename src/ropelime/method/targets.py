@@ -224,9 +224,9 @@ def _shift(scores: Scores | QuestionScores) -> Floats:
     return np.asarray(np.sqrt(_kl(scores)) + np.maximum(scores.logprob[:1] - scores.logprob, 0.0))
 
 
-def _mean_shift(scores: Scores | QuestionScores, floor: float) -> Floats:
+def _mean_shift(scores: Scores | QuestionScores, least: float) -> Floats:
     """(N,) mean over the tokens, weighted by their probability under the full prompt."""
-    likely = np.exp(scores.logprob[0]) + floor
+    likely = np.exp(scores.logprob[0]) + least
     return np.asarray(_shift(scores) @ (likely / likely.sum()))
 
 

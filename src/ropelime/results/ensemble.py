@@ -85,12 +85,12 @@ def _intervals(
         return None
     from scipy.special import stdtrit
 
-    halves = [
+    half_widths = [
         np.where(np.isfinite(total), np.ptp(np.asarray(m.intervals), axis=1) / 2 / total, 1.0)
         for m, total in zip(members, totals, strict=True)
     ]
     count = len(members)
-    own = np.sqrt(np.mean(np.square(halves), axis=0) / count)
+    own = np.sqrt(np.mean(np.square(half_widths), axis=0) / count)
     quantile = min(float(stdtrit(count - 1, (1 + LEVEL) / 2)), 3.0)
     half = np.hypot(own, quantile * each.std(0, ddof=1) / np.sqrt(count))
     return np.stack([each.mean(0) - half, each.mean(0) + half], 1)
