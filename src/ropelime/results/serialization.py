@@ -197,6 +197,7 @@ def _check_shapes(e: ExplanationData) -> None:
     """Refuse arrays that do not fit together."""
     scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
     rows, question = len(scores.masks), scores.question
+    alternative: Any = scores.alternative
     question_tokens = 0 if question is None else question.logprob.shape[1]
     expected: list[tuple[str, Any, tuple[int, ...]]] = [
         ("normalized_weights", e.normalized_weights, (n,)),
@@ -210,7 +211,7 @@ def _check_shapes(e: ExplanationData) -> None:
         ("exact", scores.exact, (rows,)),
         ("question logprob", question and question.logprob, (rows, question_tokens)),
         ("question kl", question and question.kl, (rows, question_tokens)),
-        ("alternative", scores.alternative, (rows, *np.shape(scores.alternative)[-1:])),
+        ("alternative", alternative, (rows, *np.shape(alternative)[-1:])),
         *(("distances", values, (rows,)) for values in scores.distances.values()),
         *(("members", member.weights, (n,)) for member in e.members),
     ]

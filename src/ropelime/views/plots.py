@@ -46,7 +46,7 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
             at, weights, 0.66,
             color=np.where(supports, BLUE, "#F6CDB0"),
             edgecolor=np.where(supports, BLUE, ORANGE),
-            hatch=np.where(supports, None, "////"),
+            hatch=[None if support else "////" for support in supports],
         )  # fmt: skip
         if e.intervals is not None:
             unit += "\n(90% interval)"
