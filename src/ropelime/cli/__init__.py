@@ -12,6 +12,9 @@ from ropelime._version import __version__
 from ropelime.cli import ask, batch, check, demo, explain, models, serve
 from ropelime.errors import RopeLimeError
 
+_DESCRIPTION = """\
+Which part of my prompt made the model say that? A small open model, the surrogate, scores a fixed
+answer under masked prompts, and every part of the prompt gets a weight."""
 _EPILOG = """\
 exit codes: 0 success, 1 error (the message names the cause), 2 wrong usage, 130 interrupted
 
@@ -29,9 +32,8 @@ examples:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     raw = argparse.RawDescriptionHelpFormatter
-    description = "Which part of my prompt made the model say that?"
     top = argparse.ArgumentParser(
-        prog="ropelime", description=description, epilog=_EPILOG, formatter_class=raw
+        prog="ropelime", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -145,7 +145,8 @@ def _cases(entry: Entry, chosen: dict[str, Any]) -> Iterator[Case]:
         case = Case(entry.line, entry.name, str(assertion), wrong=wrong, seconds=seconds)
         seconds = 0.0  # the first one counts for all of them
         try:
-            yield replace(case, verdict=explanation and assertions.check(explanation, assertion))
+            verdict = None if explanation is None else assertions.check(explanation, assertion)
+            yield replace(case, verdict=verdict)
         except _WRONG as error:
             yield replace(case, wrong=worded(error))
 
