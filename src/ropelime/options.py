@@ -185,9 +185,9 @@ class Options:
     )  # fmt: skip
     preset: PresetName = _option(
         "evidence", _named("preset", tuple(PRESETS)), PresetName,
-        "which question to answer: what a person would cite (evidence; leave-one-out), what predicts "
-        "the answer's probability under ablations (faithful; random-half masks), or what the method of "
-        "the paper gives (paper; Sparse-K)",
+        "which question to answer; evidence: what a person would cite for the answer (leave-one-out); "
+        "faithful: what predicts its probability under ablations (random-half masks); paper: what the "
+        "method of the paper gives (Sparse-K)",
         choices=tuple(PRESETS), metavar="NAME",
     )  # fmt: skip
     sampler: Any = _strategy(SAMPLERS, resolve_sampler, "which masks to score")
