@@ -6,12 +6,14 @@ import numpy as np
 
 from benchmarks.evaluation.labels import Labels
 from benchmarks.memo import MemoScorer
+from benchmarks.hardware import packed
 from benchmarks.method import Method
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
 from ropelime.method.scores import Scores
 from ropelime.results.diagnostics import indicators
 from ropelime.results.explanation import ExplanationData
+from ropelime.surrogate.local import LocalScorer
 from ropelime.typing import Floats, Masks
 
 _MANY = 450
@@ -49,9 +51,9 @@ def details(
         fitted = e.surrogate_scores.fitted()
         known_too = indicators(fitted, fit(fitted, m.recipe, tokens=False))
         row |= {f"by_{name}": value for name, value in known_too.items()}
-    if count := getattr(scorer.scorer, "count", None):
-        parts = [count(masks, cached=cached) for masks, cached in _kinds(m.scores(e))]
-        row["run"] = float(sum(parts))
+    if isinstance(scorer.scorer, LocalScorer):
+        kinds = _kinds(m.scores(e))
+        row["run"] = float(sum(packed(scorer.scorer, z, cached=cached).tokens for z, cached in kinds))
     target = getattr(m.recipe.target, "name", "")
     if target in known:
         row |= _covered(e, known[target].weights, same_unit=target == "nll")

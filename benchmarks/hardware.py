@@ -16,7 +16,11 @@ from typing import Any
 
 import torch
 
-from ropelime.surrogate.local import LocalSurrogate
+from ropelime.surrogate.local import LocalScorer, LocalSurrogate
+from ropelime.surrogate.logprobs import distinct
+from ropelime.surrogate.packing import Packer
+from ropelime.surrogate.sequences import MaskedSequences
+from ropelime.typing import Masks
 
 _MATRIX = {"cuda": 8192}  # rows of the square matrices whose product is timed
 _CPU_MATRIX = 2048
@@ -222,3 +226,8 @@ def resident() -> int:
     import psutil  # comes with accelerate
 
     return int(psutil.Process().memory_info().rss)
+
+
+def packed(scorer: LocalScorer, masks: Masks, *, cached: bool) -> Packer:
+    """How scoring these masks is packed: says how many tokens, and pairs of query and key, are run."""
+    return Packer(MaskedSequences(scorer.tokenized, distinct(masks)[0], cached=cached))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.data import Example
+from benchmarks.hardware import packed
 from benchmarks.loop import Loop
 from benchmarks.speed import peers
 from benchmarks.speed.measure import Absent, Contender, Lengths, Run
@@ -33,9 +34,6 @@ from ropelime.method.attribution import Recipe, fit
 from ropelime.method.samplers import resolve_sampler
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.surrogate.logprobs import distinct
-from ropelime.surrogate.packing import Packer
-from ropelime.surrogate.sequences import MaskedSequences
 from ropelime.text.features import split
 from ropelime.text.prompt import from_text
 from ropelime.typing import Masks
@@ -145,10 +143,7 @@ def explanation(
         cached: Whether scoring is cached.
         count: Whether to count operations with prefix sharing.
     """
-    more: Row = {}
-    if count:  # pairs of a query and a key that it attends to
-        sequences = MaskedSequences(scorer.tokenized, distinct(masks)[0], cached=cached)
-        more["pairs"] = Packer(sequences).pairs
+    more: Row = {"pairs": packed(scorer, masks, cached=cached).pairs} if count else {}
 
     def work() -> Lengths:
         spaces = [recipe.kernel.space] if recipe.kernel.space else []
