@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.evaluation.labels import Labels
-from benchmarks.memo import MemoScorer
 from benchmarks.hardware import packed
+from benchmarks.memo import MemoScorer
 from benchmarks.method import Method
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
