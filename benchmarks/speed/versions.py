@@ -98,7 +98,7 @@ def measure(
     """
     prompt = {"prompt": example.prompt, "output": example.answer, "features": example.spans}
     task = {"prompt": prompt, "surrogate": surrogate, "device": device, "dtype": dtype, "repeats": 3}
-    total = rounds * len(found)
+    total, more = rounds * len(found), [p for p in [os.environ.get("PYTHONPATH")] if p]
     for number in range(total):
         if progress:
             progress(number, total)
@@ -107,7 +107,7 @@ def measure(
         done = subprocess.run(
             [sys.executable, "-c", _CODE],
             input=json.dumps(task),
-            env={**os.environ, "PYTHONPATH": str(found[name])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(found[name]), *more])},
             capture_output=True,
             text=True,
             check=False,
