@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import pages
 from benchmarks.budgets import page as budgets
+from benchmarks.closed import page as closed
 from benchmarks.quality import page as quality
 from benchmarks.scale import page as scale
 from benchmarks.speed import accelerators
@@ -19,6 +20,7 @@ _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "speed": speed.write,
     "budget": budgets.write,
     "batch": scale.write,
+    "closed": closed.write,
 }
 
 

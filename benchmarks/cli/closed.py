@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.cli import shared
 from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.progress import reporting
+
+if TYPE_CHECKING:
+    from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
 _KINDS = ("hotpotqa", "lfqa", "agentdyn")
@@ -55,8 +58,8 @@ def run(options: argparse.Namespace) -> None:
     settings = {
         "bench": "closed",
         "kind": options.kind,
-        "answering": answering.describe() if answering else None,
-        "surrogates": {short: model.describe() for short, model in surrogates.items()},
+        "answering": _described(options.answering, answering) if answering else None,
+        "surrogates": {short: _described(short, model) for short, model in surrogates.items()},
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
@@ -82,6 +85,11 @@ def _models(options: argparse.Namespace) -> list[str]:
     """Every model that is needed, each once."""
     wanted = [options.answering, options.surrogate, *options.also_by]
     return list(dict.fromkeys(name for name in wanted if name))
+
+
+def _described(name: str, model: LocalSurrogate) -> dict[str, Any]:
+    """What is recorded about a model: its name instead of its path."""
+    return {**model.describe(), "name": _short(name)}
 
 
 def _short(name: str) -> str:

@@ -82,7 +82,7 @@ def _case(
     if talk is None:
         orders = {name: rankings.ranked(each, rng) for name, each in weights.items()}
         figures = {name: _labels(each, orders[name], case) for name, each in weights.items()}
-        return {**known, "output": output, "rankings": _with(figures, weights, tokens)}
+        return {**known, "rankings": _with(figures, weights, tokens)}
     talk.explain(output)
     removed = rankings.leave_one_out(n)
     logprob = talk.logprob(np.concatenate([full, ~full, removed]))

@@ -14,7 +14,7 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 
 from bench_toy import sized, write_hotpotqa
-from benchmarks import lexical
+from benchmarks import lexical, report
 from benchmarks.closed import cases, rankings, run
 from benchmarks.closed.answering import Conversation
 from benchmarks.names import CONTEXTCITE
@@ -169,3 +169,18 @@ class TestCases:
         ]
         assert len(case.parts) == 3
         assert case.output == output
+
+
+def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "closed-hotpotqa-tiny.jsonl"
+    settings = {"bench": "closed", "kind": "hotpotqa", "answering": {"name": "tiny"}, "command": "it"}
+    store = Store(path, settings, [run.CASE])
+    twice = [replace(case, id=name, output="Paris") for name in ("one", "two")]
+    run.run(twice, tiny(), {"tiny": tiny()}, store, seed=0, most=MOST, exact=False)
+    (written,) = report.write([path], tmp_path)
+    text = written.read_text(encoding="utf-8")
+    assert "### HotpotQA, ten paragraphs: tiny answers" in text
+    row = next(line for line in text.splitlines() if line.startswith(f"| {rankings.ORACLE} |"))
+    rows = [line["rankings"][rankings.ORACLE]["necessity1"] for line in read(path)[1]]
+    assert row.split(" | ")[1] == f"{np.mean(rows):.2f}"
+    assert "Difference from BM25(question + 2 × answer)" in text

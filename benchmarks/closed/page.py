@@ -1,0 +1,107 @@
+"""Results of ``python -m benchmarks closed`` become ``docs/truth.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import pages
+from benchmarks.pages import NONE, number
+from benchmarks.store import Row, read
+
+BASELINE = "BM25(question + 2 × answer)"
+_COLUMNS = {
+    "necessity1": "necessity 1",
+    "necessity3": "necessity 3",
+    "kept1": "answer kept without 1",
+    "sufficiency2": "sufficiency 2",
+    "sufficiency4": "sufficiency 4",
+    "lds": "LDS",
+    "first": "first is labelled",
+    "f1": "F1",
+    "auroc": "AUROC",
+    "tokens": "tokens",
+}
+_COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
+_RESAMPLES = 4_000
+_KINDS = {
+    "hotpotqa": "HotpotQA, ten paragraphs",
+    "lfqa": "Long answers from documents",
+    "agentdyn": "Hijacked agents",
+}
+
+
+def write(paths: Sequence[Path], docs: Path) -> list[Path]:
+    """Write the page.
+
+    Args:
+        paths: Results files of ``python -m benchmarks closed``.
+        docs: The folder of the page.
+    """
+    sections = [_section(*read(path)) for path in sorted(paths, key=_order)]
+    return [pages.write(docs, "truth", files=pages.files(paths), arena=pages.blocks(*sections))]
+
+
+def _order(path: Path) -> tuple[int, str]:
+    return list(_KINDS).index(read(path)[0]["kind"]), path.name
+
+
+def _section(header: Row, rows: Sequence[Row]) -> str:
+    used = [row for row in rows if "rankings" in row]
+    title = _KINDS[header["kind"]]
+    if header["answering"]:
+        title += f": {header['answering']['name']} answers"
+    left_out = len(rows) - len(used)
+    count = (
+        f"{len(used)} prompts with {np.mean([row['features'] for row in used]):.0f} parts on average"
+    )
+    if left_out:
+        count += f"; {left_out} more had no answer"
+    shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
+    compared = [key for key in _COMPARED if key in shown]
+    return pages.blocks(
+        f"### {title}",
+        pages.commands(header["command"]),
+        f"{count}.",
+        pages.table(
+            ["ranking", *(_COLUMNS[key] for key in shown)],
+            [[name, *(_cell(used, name, key) for key in shown)] for name in used[0]["rankings"]],
+        ),
+        f"Difference from {BASELINE}, with 95 % intervals by bootstrap over prompts:",
+        pages.table(
+            ["ranking", *(_COLUMNS[key] for key in compared)],
+            [
+                [name, *(_difference(used, name, key) for key in compared)]
+                for name in used[0]["rankings"]
+                if name != BASELINE
+            ],
+        ),
+    )
+
+
+def _values(rows: Sequence[Row], name: str, key: str) -> list[float]:
+    found = (row["rankings"][name].get(key) for row in rows)
+    return [value for value in found if value is not None]
+
+
+def _cell(rows: Sequence[Row], name: str, key: str) -> str:
+    values = _values(rows, name, key)
+    style = ",.0f" if key == "tokens" else ".2f"
+    return number(float(np.mean(values)) if values else None, style)
+
+
+def _difference(rows: Sequence[Row], name: str, key: str) -> str:
+    """The mean of paired differences and its interval."""
+    pairs: list[tuple[Any, Any]] = [
+        (row["rankings"][name].get(key), row["rankings"][BASELINE].get(key)) for row in rows
+    ]
+    apart = np.array([a - b for a, b in pairs if a is not None and b is not None])
+    if len(apart) < 2:
+        return NONE
+    rng = np.random.default_rng(0)
+    means = apart[rng.integers(len(apart), size=(_RESAMPLES, len(apart)))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return f"{apart.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
