@@ -60,6 +60,8 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     )
     if left_out:
         count += f"; {left_out} more had no answer"
+    if header["limit"] and len(rows) < header["limit"]:
+        count += f"; the run was stopped before it reached {header['limit']}"
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
     return pages.blocks(

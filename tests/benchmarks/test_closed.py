@@ -174,6 +174,7 @@ class TestCases:
 def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     path = tmp_path / "closed-hotpotqa-tiny.jsonl"
     settings = {"bench": "closed", "kind": "hotpotqa", "answering": {"name": "tiny"}, "command": "it"}
+    settings |= {"limit": 3}
     store = Store(path, settings, [run.CASE])
     twice = [replace(case, id=name, output="Paris") for name in ("one", "two")]
     run.run(twice, tiny(), {"tiny": tiny()}, store, seed=0, most=MOST, exact=False)
@@ -184,3 +185,4 @@ def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     rows = [line["rankings"][rankings.ORACLE]["necessity1"] for line in read(path)[1]]
     assert row.split(" | ")[1] == f"{np.mean(rows):.2f}"
     assert "Difference from BM25(question + 2 × answer)" in text
+    assert "2 prompts with 12 parts on average; the run was stopped before it reached 3." in text
