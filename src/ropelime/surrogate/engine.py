@@ -157,6 +157,7 @@ class Engine:
                     if not is_out_of_memory(error):
                         raise
                     failed = error.with_traceback(None)  # whose frames hold all that was computed
+                del packed  # its keys need not be kept while memory is measured or freed
                 if failed is not None:
                     cache.discard()
                     note = limits.shrink(self._name, failed)

@@ -23,12 +23,19 @@ GRANULARITIES = ("token", *_SPLITTERS, *_NEEDS)
 
 @dataclass(frozen=True)
 class Feature:
-    """One contiguous span of the prompt."""
+    """One contiguous span of the prompt.
+
+    Attributes:
+        text: The characters of the span.
+        start: Where it begins in the text of the prompt.
+        end: Where it ends.
+        part: Which chunk or message it was cut from, counted from 0.
+    """
 
     text: str
     start: int
     end: int
-    part: int  # which chunk or message it was cut from, counted from 0
+    part: int
 
 
 def split(

@@ -42,13 +42,21 @@ class Origin:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The input of the explained answer."""
+    """The input of the explained answer.
 
-    text: str  # all of the input, in order; features are spans of it
+    Attributes:
+        text: All of the input, in order; features are spans of it.
+        messages: The messages that make up the text.
+        parts: The spans that may hold features: the prompt, the chunks, or the contents of messages.
+        kind: Which of the three forms it was given in.
+        origins: Where each chunk comes from; empty if that is not known of any.
+    """
+
+    text: str
     messages: tuple[Message, ...]
-    parts: tuple[Span, ...]  # what may hold features: the prompt, the chunks, the contents of messages
+    parts: tuple[Span, ...]
     kind: Kind
-    origins: tuple[Origin, ...] = ()  # of all chunks; empty if none is known
+    origins: tuple[Origin, ...] = ()
 
     def content(self, message: Message) -> str:
         """The text of one message."""

@@ -67,6 +67,8 @@ class ServerSettings:
     grace: float = 3.0
 
     def __post_init__(self) -> None:
+        if not self.surrogates:
+            raise InputError("A server needs at least one surrogate.")
         if self.token is None and not is_loopback(self.host):
             raise InputError(f"{self.host} can be reached from other machines: a token is required.")
         if self.token is not None and not re.fullmatch("[!-~]{16,}", self.token):
