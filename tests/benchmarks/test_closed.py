@@ -173,8 +173,8 @@ class TestCases:
 
 def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     path = tmp_path / "closed-hotpotqa-tiny.jsonl"
-    settings = {"bench": "closed", "kind": "hotpotqa", "answering": {"name": "tiny"}, "command": "it"}
-    settings |= {"limit": 3}
+    settings: dict[str, Any] = {"bench": "closed", "kind": "hotpotqa", "command": "it"}
+    settings |= {"answering": {"name": "tiny"}, "limit": 3}
     store = Store(path, settings, [run.CASE])
     twice = [replace(case, id=name, output="Paris") for name in ("one", "two")]
     run.run(twice, tiny(), {"tiny": tiny()}, store, seed=0, most=MOST, exact=False)
