@@ -17,6 +17,8 @@ from benchmarks.cli.shared import command
 from benchmarks.store import read
 from conftest import byte_level, tiny_model
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 Bench = Callable[..., int]
 RUNS = {

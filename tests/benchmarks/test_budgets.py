@@ -19,6 +19,8 @@ from benchmarks.summary import load
 from conftest import byte_level, tiny_model
 from ropelime.results.diagnostics import estimate
 
+pytestmark = pytest.mark.slow
+
 
 def test_gold_paragraphs_stand_there_twice(tmp_path: Path) -> None:
     file = write_hotpotqa(tmp_path / "h.json", [entry("x", ["One.", " Two."], ["Three."], [("A", 1)])])

@@ -19,6 +19,8 @@ from benchmarks.summary import COMMANDS, Results, load, spread
 from ropelime.errors import InputError
 from ropelime.method.samplers import SPARSE_K_SETTINGS
 
+pytestmark = pytest.mark.slow
+
 Row = dict[str, Any]
 Make = Callable[..., Path]
 GROUPS = [name for name, _, _ in BUCKETS]
