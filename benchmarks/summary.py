@@ -54,12 +54,12 @@ class Spread:
         return f"[{self.low:.3f}, {self.high:.3f}]"
 
 
-def spread(values: Floats) -> Spread | None:
-    """Mean, deviation and 90 % percentile bootstrap interval; None without values."""
+def spread(values: Floats, coverage: float = COVERAGE) -> Spread | None:
+    """Mean, deviation and percentile bootstrap interval, of 90 % by default; None without values."""
     if not len(values):
         return None
     drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    tails = [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2]
+    tails = [(1 - coverage) / 2, (1 + coverage) / 2]
     low, high = np.quantile(values[drawn].mean(1), tails)
     return Spread(len(values), float(values.mean()), float(values.std()), float(low), float(high))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
+from benchmarks.generation import greedy
+from benchmarks.memo import MemoScorer
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import Feature, split
@@ -35,8 +36,7 @@ class Conversation:
         self.features = split(prompt, spans, token_spans=model.token_spans)
         self._tokenized = self._prepare("x").tokenized
         self._answers: dict[bytes, str] = {}
-        self._logprobs: dict[bytes, float] = {}
-        self._scorer: LocalScorer | None = None
+        self._scorer: MemoScorer | None = None
 
     def answers(self, masks: Masks) -> list[str]:
         """The greedy answer to the prompt under each mask."""
@@ -50,48 +50,30 @@ class Conversation:
 
     def explain(self, output: str) -> None:
         """Fix the answer whose log-probability is asked for."""
-        self._scorer = self._prepare(output)
+        self._scorer = MemoScorer(self._prepare(output), [])
 
     def logprob(self, masks: Masks) -> Floats:
         """(N,) log-probability of the answer under each mask, in nats."""
         assert self._scorer is not None
-        new = {m.tobytes(): m for m in masks if m.tobytes() not in self._logprobs}
-        if new:
-            full = np.ones(masks.shape[1], dtype=bool)
-            scores = self._scorer.score(np.array([full, *new.values()]), kl=False)
-            self._logprobs |= dict(zip(new, scores.output_logprob[1:].tolist(), strict=True))
-        return np.array([self._logprobs[m.tobytes()] for m in masks])
+        return self._scorer.logprob(masks)
 
     def _prepare(self, output: str) -> LocalScorer:
         features: tuple[Feature, ...] = self.features
         return self._model.prepare(self._prompt, features, output, ablation=Ablation())
 
     def _generate(self, keys: Sequence[bytes], masks: dict[bytes, Masks]) -> None:
-        model, tokenizer = self._model.model, self._model.tokenizer
         own = len(self._tokenized.output_ids) - 1  # all but the last of the output's tokens are run
         rows = [self._tokenized.sequence(0, masks[key]).ids for key in keys]
-        rows = [row[: len(row) - own] for row in rows]
-        width = max(map(len, rows))
+        tokenizer = self._model.tokenizer
         known = tokenizer.get_vocab()
-        ends = sorted({tokenizer.eos_token_id, *(known[end] for end in _ENDS if end in known)} - {None})
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else ends[0]
-        ids = torch.full((len(rows), width), pad)
-        seen = torch.zeros(len(rows), width, dtype=torch.long)
-        for i, row in enumerate(rows):  # padded on the left, so that all answers start together
-            ids[i, width - len(row) :] = torch.as_tensor(row)
-            seen[i, width - len(row) :] = 1
-        device = self._model.device
-        with self._model.lock, torch.inference_mode():
-            made = model.generate(
-                input_ids=ids.to(device),
-                attention_mask=seen.to(device),
-                max_new_tokens=self._most,
-                do_sample=False,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                pad_token_id=pad,
-                eos_token_id=ends,
-            )
-        texts = tokenizer.batch_decode(made[:, width:], skip_special_tokens=True)
+        ends = {tokenizer.eos_token_id, *(known[end] for end in _ENDS if end in known)} - {None}
+        texts = greedy(
+            self._model,
+            [row[: len(row) - own] for row in rows],
+            self._most,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            eos_token_id=sorted(ends),
+        )
         self._answers |= dict(zip(keys, (text.strip() for text in texts), strict=True))

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks import pages
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
+from benchmarks.summary import spread
 
 BASELINE = "BM25(question + 2 × answer)"
 _COLUMNS = {
@@ -26,7 +27,6 @@ _COLUMNS = {
     "tokens": "tokens",
 }
 _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
-_RESAMPLES = 4_000
 _KINDS = {
     "hotpotqa": "HotpotQA, ten paragraphs",
     "lfqa": "Long answers from documents",
@@ -101,9 +101,5 @@ def _difference(rows: Sequence[Row], name: str, key: str) -> str:
         (row["rankings"][name].get(key), row["rankings"][BASELINE].get(key)) for row in rows
     ]
     apart = np.array([a - b for a, b in pairs if a is not None and b is not None])
-    if len(apart) < 2:
-        return NONE
-    rng = np.random.default_rng(0)
-    means = apart[rng.integers(len(apart), size=(_RESAMPLES, len(apart)))].mean(1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return f"{apart.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+    found = spread(apart, coverage=0.95) if len(apart) > 1 else None
+    return NONE if found is None else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"

@@ -7,6 +7,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from benchmarks.store import Row
 from ropelime.errors import ModelError
@@ -38,6 +40,23 @@ print(json.dumps({
 """
 
 
+def in_new_process(code: str, given: Any, what: str, env: Mapping[str, str] | None = None) -> Any:
+    """What a program prints last, as JSON, in a process of its own.
+
+    Args:
+        code: The program.
+        given: Its argument, passed as JSON.
+        what: What it does, for the error.
+        env: The environment of the process, if another one.
+    """
+    command = [sys.executable, "-c", code, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise ModelError(f"{what} failed: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def measure(name: str, device: str | None, dtype: str | None, rounds: int) -> Row:
     """Start some processes and take medians.
 
@@ -49,16 +68,8 @@ def measure(name: str, device: str | None, dtype: str | None, rounds: int) -> Ro
     """
     seen: list[Row] = []
     for _ in range(rounds):
-        done = subprocess.run(
-            [sys.executable, "-c", _CODE, json.dumps([name, device, dtype, time.time()])],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            last = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise ModelError(f"An explanation in a process of its own failed: {last}")
-        seen.append(json.loads(done.stdout.splitlines()[-1]))
+        given = [name, device, dtype, time.time()]
+        seen.append(in_new_process(_CODE, given, "An explanation in a process of its own"))
     times = ("import", "first", "since", "second")
     medians = {key: round(statistics.median(row[key] for row in seen), 4) for key in times}
     return {"method": METHOD, **seen[-1], **medians, "rounds": [round(r["since"], 4) for r in seen]}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.data.example import Example
-from ropelime.errors import InputError, ModelError
+from benchmarks.speed.start import in_new_process
+from ropelime.errors import InputError
 
 DISTURBED = 0.10  # of the cores, used by other processes while a task ran
 
@@ -23,7 +22,7 @@ _CODE = """
 import inspect, json, sys, time
 import psutil, torch
 from ropelime import explain, load_surrogate
-task = json.load(sys.stdin)
+task = json.loads(sys.argv[1])
 task["prompt"]["features"] = [tuple(span) for span in task["prompt"]["features"]]
 words = inspect.signature(explain).parameters
 exact = {"preset": "faithful", "sampler": "hadamard:64"}
@@ -104,18 +103,8 @@ def measure(
             progress(number, total)
         turn, which = divmod(number, len(found))
         name = list(found)[which]
-        done = subprocess.run(
-            [sys.executable, "-c", _CODE],
-            input=json.dumps(task),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(found[name]), *more])},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            last = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise ModelError(f"An explanation by {name} failed: {last}")
-        for row in json.loads(done.stdout.splitlines()[-1]):
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(found[name]), *more])}
+        for row in in_new_process(_CODE, task, f"An explanation by {name}", env):
             disturbed = row["others"] > DISTURBED
             line = {"configuration": name, "round": turn + 1, **known, **row, "disturbed": disturbed}
             with results.open("a", encoding="utf-8") as file:
