@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
-_KINDS = ("hotpotqa", "lfqa", "agentdyn")
-_MOST = {"hotpotqa": 32, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
+_KINDS = ("hotpotqa", "mixed", "lfqa", "agentdyn")
+_MOST = {"hotpotqa": 32, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
 
 
 def add(commands: Any) -> None:
@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
     kind.add_argument("--also-by", nargs="*", default=[], metavar="MODEL", help="further surrogates")
     kind.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N prompts")
     kind.add_argument("--cached-only", action="store_true", help="leave out methods that score exactly")
+    kind.add_argument(
+        "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
+    )
     shared.add_data(kind)
     shared.add_model(kind)
     kind.set_defaults(run=run)
@@ -49,8 +52,14 @@ def run(options: argparse.Namespace) -> None:
     found = cases.KINDS[options.kind](options.data)[options.skip :][: options.limit]
     if not found:
         raise InputError(f"{options.data} has no prompts left after --skip {options.skip}.")
-    loaded = {name: shared.load_local(options, name) for name in _models(options)}
-    surrogates = {_short(name): loaded[name] for name in (options.surrogate, *options.also_by)}
+    if options.labels_only and options.answering is None:
+        raise InputError("--labels-only needs --answering MODEL.")
+    explaining = [] if options.labels_only else [options.surrogate, *options.also_by]
+    loaded = {
+        name: shared.load_local(options, name)
+        for name in dict.fromkeys([*filter(None, [options.answering]), *explaining])
+    }
+    surrogates = {_short(name): loaded[name] for name in explaining}
     answering = loaded[options.answering] if options.answering else None
     parts = ["closed", options.kind, _short(options.answering) if answering else None]
     name = "-".join(filter(None, [*parts, *surrogates]))
@@ -76,15 +85,10 @@ def run(options: argparse.Namespace) -> None:
             seed=options.seed,
             most=_MOST[options.kind],
             exact=not options.cached_only,
+            compare=not options.labels_only,
             progress=report,
         )
     shared.written(options, results)
-
-
-def _models(options: argparse.Namespace) -> list[str]:
-    """Every model that is needed, each once."""
-    wanted = [options.answering, options.surrogate, *options.also_by]
-    return list(dict.fromkeys(name for name in wanted if name))
 
 
 def _described(name: str, model: LocalSurrogate) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def run(
     seed: int,
     most: int,
     exact: bool = True,
+    compare: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run every case that the store does not hold yet.
@@ -44,13 +45,15 @@ def run(
         seed: Seed of all masks; case i draws from (seed, i).
         most: The most tokens of an answer.
         exact: Whether to run the methods that score exactly, too.
+        compare: Whether to compare rankings; otherwise the answering model is asked only.
         progress: Called with the cases done and in all.
     """
     for number, case in enumerate(cases):
         if progress:
             progress(number, len(cases))
         if case.id not in store.done:
-            store.add(case.id, [_case(case, answering, surrogates, (seed, number), most, exact)])
+            row = _case(case, answering, surrogates, (seed, number), most, exact, compare)
+            store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))
 
@@ -62,12 +65,13 @@ def _case(
     seed: tuple[int, int],
     most: int,
     exact: bool,
+    compare: bool,
 ) -> Row:
     n = len(case.spans)
     full = np.ones((1, n), dtype=bool)
     talk = None if answering is None else Conversation(answering, case.prompt, case.spans, most=most)
     output = case.output or (talk.answers(full)[0] if talk else "")
-    known: Row = {"example": case.id, "method": CASE, "features": n}
+    known: Row = {"example": case.id, "method": CASE, "number": seed[1], "features": n}
     known["gold"] = np.flatnonzero(case.gold).tolist()
     if not output:
         return {**known, "skipped": "no answer"}
@@ -90,11 +94,13 @@ def _case(
     true = talk.logprob(unseen)
     weights[rankings.ORACLE] = logprob[0] - logprob[2:]
     orders = {name: rankings.ranked(each, rng) for name, each in weights.items()}
-    needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
-    talk.logprob(needed)  # all of them in few batches
+    needed = removed
+    if compare:
+        needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
+        talk.logprob(needed)  # all of them in few batches
     answers = talk.answers(np.concatenate([~full, needed]))
-    figures = {}
-    for name, each in weights.items():
+    figures = {rankings.ORACLE: {}}
+    for name, each in weights.items() if compare else ():
         figures[name] = _labels(each, orders[name], case)
         figures[name] |= _against(talk, output, orders[name], logprob)
         figures[name]["lds"] = _rounded(spearman(unseen @ each, true))
