@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ropelime.errors import InputError, NoTokenizerError
 from ropelime.registry import unknown
 from ropelime.text import segmentation as segment
-from ropelime.text.prompt import Prompt, Span
+from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
+from ropelime.typing import Masks
 
 _SPLITTERS = {"word": segment.words, "sentence": segment.sentences, "paragraph": segment.paragraphs}
 _NEEDS = {"document": "context", "message": "messages"}  # the kind of prompt that has such parts
@@ -95,14 +96,32 @@ def token_owners(
     features goes with the one before it, so that removing a chunk leaves no empty lines behind. The
     span of a token of the chat template is None.
     """
-    owner = np.full(len(text) + 1, -1, dtype=np.int64)
-    for index, feature in enumerate(features):
-        owner[feature.start : feature.end] = index
-    for before, after in pairwise(features):
-        if before.end < after.start and not text[before.end : after.start].strip():
-            owner[before.end : after.start] = owner[before.end - 1]
+    owner = _owners(features, text)
     # The place after the text belongs to no feature.
     return owner[[_first_visible(text, *s) if s and s[0] < s[1] else len(text) for s in token_spans]]
+
+
+def without(prompt: Prompt, features: Sequence[Feature], mask: Masks) -> list[dict[str, str]]:
+    """The messages of a prompt less the features that a mask removes, as an answering model gets them.
+
+    This is the ablation ``"delete"`` as text: the same characters go, except that white space at the
+    edge of a feature may be on the other side in a surrogate, whose tokens can hold it. A message of
+    which nothing is left stays, with empty content. Messages hold text only: the call of a tool is
+    written out, and its result is the user's, because servers take neither without ids of calls.
+
+    Args:
+        prompt: The prompt.
+        features: Its features, from :func:`split`.
+        mask: (n,) which of them stay.
+    """
+    text, owner = prompt.text, _owners(features, prompt.text)
+    kept = np.append(np.asarray(mask, dtype=bool), True)[owner]  # the last is that of pinned text
+    messages = []
+    for message in prompt.messages:
+        role, lead = TOOL_RESULT if message.role in ("tool", "function") else (message.role, "")
+        content = "".join(text[at] for at in range(message.start, message.end) if kept[at])
+        messages.append({"role": role, "content": lead + content})
+    return messages
 
 
 def with_tokens(
@@ -139,6 +158,17 @@ def cut_at_tokens(prompt: Prompt, token_spans: Iterable[Span]) -> list[Feature]:
         inside = starts[bisect_left(starts, start) : bisect_left(starts, end)]
         found += [_feature(text, a, b, part) for a, b in pairwise([start, *inside[1:], end])]
     return found
+
+
+def _owners(features: Sequence[Feature], text: str) -> npt.NDArray[np.int64]:
+    """(len(text) + 1,) the feature that each character belongs to; -1 where it is pinned."""
+    owner = np.full(len(text) + 1, -1, dtype=np.int64)
+    for index, feature in enumerate(features):
+        owner[feature.start : feature.end] = index
+    for before, after in pairwise(features):
+        if before.end < after.start and not text[before.end : after.start].strip():
+            owner[before.end : after.start] = owner[before.end - 1]
+    return owner
 
 
 def _first_visible(text: str, start: int, end: int) -> int:
