@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
 
+from benchmarks.names import BM25, LONGEST_COMMON
 from ropelime.text.lexical import bm25, words
 from ropelime.typing import Floats
 
@@ -31,3 +32,15 @@ def token_f1(answer: str, reference: str) -> float:
     one, other = Counter(words(answer)), Counter(words(reference))
     shared = (one & other).total()
     return 2 * shared / (one.total() + other.total()) if shared else float(one == other)
+
+
+# Each ranking takes the question, the answer and the parts.
+RANKINGS: Mapping[str, Callable[[str, str, Sequence[str]], Floats]] = {
+    "BM25(question)": lambda question, answer, parts: bm25(question, parts),
+    "BM25(answer)": lambda question, answer, parts: bm25(answer, parts),
+    BM25: lambda question, answer, parts: bm25(f"{question} {answer}", parts),
+    "BM25(question + 2 × answer)": lambda question, answer, parts: bm25(
+        f"{question} {answer} {answer}", parts
+    ),
+    LONGEST_COMMON: lambda question, answer, parts: longest_common(answer, parts),
+}

@@ -13,6 +13,7 @@ EVIDENCE: Final = "evidence"
 FAITHFUL: Final = "faithful"
 PAPER: Final = "paper"
 ROPE_LIME, GSMILE = "rope-lime", "gsmile"
+BM25, LONGEST_COMMON = "BM25(question + answer)", "longest common substring"
 
 
 def exact(masks: int) -> str:

@@ -126,6 +126,8 @@ def command(options: argparse.Namespace) -> str:
             local = name in ("surrogate", "answering") and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
     words += [f"--{name.replace('_', '-')}" for name in switches]
+    if sampling := getattr(options, "sampling", None):
+        words += ["--sampling", *sampling]
     if also := getattr(options, "also_by", None):
         words += ["--also-by", *(Path(name).name for name in also)]
     if getattr(options, "actors", None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -25,14 +25,16 @@ RANDOM, ORACLE, ARC_JSD = "random", "leave-one-out of the answering model", "ARC
 
 def lexicals(case: Case, output: str) -> dict[str, Floats]:
     """The rankings by words alone."""
-    parts, question = case.parts, case.question
-    return {
-        "BM25(question)": lexical.bm25(question, parts),
-        "BM25(answer)": lexical.bm25(output, parts),
-        "BM25(question + answer)": lexical.bm25(f"{question} {output}", parts),
-        "BM25(question + 2 × answer)": lexical.bm25(f"{question} {output} {output}", parts),
-        "longest common substring": lexical.longest_common(output, parts),
-    }
+    return {name: rank(case.question, output, case.parts) for name, rank in lexical.RANKINGS.items()}
+
+
+def count(surrogates: Collection[Surrogate], *, exact: bool) -> int:
+    """How many rankings there are for each case that is asked again."""
+    found = 1 + len(lexical.RANKINGS) + 1  # random and the oracle
+    for surrogate in surrogates:
+        found += sum(exact or m.scoring == "cached" for m in compared())
+        found += exact and isinstance(surrogate, LocalSurrogate)  # ARC-JSD
+    return found
 
 
 def compared() -> list[Method]:
