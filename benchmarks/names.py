@@ -14,6 +14,7 @@ FAITHFUL: Final = "faithful"
 PAPER: Final = "paper"
 ROPE_LIME, GSMILE = "rope-lime", "gsmile"
 BM25, LONGEST_COMMON = "BM25(question + answer)", "longest common substring"
+LEXICAL = (BM25, LONGEST_COMMON)  # rankings by words, which take no model
 
 
 def exact(masks: int) -> str:

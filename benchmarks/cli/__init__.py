@@ -22,6 +22,7 @@ examples:
   python -m benchmarks batch --device cuda
   python -m benchmarks report results/* --docs docs
   python -m benchmarks compress results/mmlu.jsonl
+  python -m benchmarks lexical results/mmlu.jsonl.xz --data miscellaneous_test.csv
 
 A run appends to results/NAME.jsonl, and the same command resumes a run that was stopped. Results are
 kept compressed: once a run has finished, `compress` replaces its file by results/NAME.jsonl.xz.

@@ -58,7 +58,7 @@ def hotpotqa(path: Path) -> list[Case]:
             example.id,
             from_text(example.prompt),
             example.spans,
-            example.prompt[example.spans[-1][1] :],
+            example.question,
             example.gold,
         )
         for example in data.hotpotqa(path, context="all")
