@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     """Run the arena."""
     from benchmarks.closed import cases, rankings
     from benchmarks.closed import run as arena
-    from benchmarks.store import Store
+    from benchmarks.store import Store, read
 
     shared.check(options, "limit", "max_calls", "concurrency")
     if (options.answering is None) != (options.kind == "agentdyn"):
@@ -94,11 +94,12 @@ def run(options: argparse.Namespace) -> None:
         "command": shared.command(options),
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
-    store = Store(results, settings, [arena.CASE])
     exact = not options.cached_only
-    if served:
-        left = [case for case in found if case.id not in store.done]
+    if served:  # before the file is begun: after a refusal, another --limit may be chosen
+        done = {row["example"] for row in read(results)[1]} if results.exists() else set()
+        left = [case for case in found if case.id not in done]
         _check_calls(options, left, rankings.count(surrogates.values(), exact=exact))
+    store = Store(results, settings, [arena.CASE])
     progress = reporting(shared.progress(options, name), name)
     with progress as report, _conversing(options, answering) as converse:
         arena.run(

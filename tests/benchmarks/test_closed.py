@@ -181,6 +181,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[servers.
         yield proxy
 
 
+@pytest.mark.slow
 class TestServed:
     """An answering model behind a server that gives answers only."""
 
@@ -232,6 +233,7 @@ class TestServed:
         self, closed: Any, server: servers.Proxy, tmp_path: Path
     ) -> None:
         assert closed() == 0
+        assert closed("--max-calls", "1") == 0, "nothing is left to do"
         first, asked = (tmp_path / "closed.jsonl").read_bytes(), len(server.seen)
         (tmp_path / "closed.jsonl").unlink()
         assert closed() == 0
@@ -239,9 +241,10 @@ class TestServed:
         assert len(server.seen) == asked
 
     def test_too_many_calls_are_refused_before_any_is_made(
-        self, closed: Any, server: servers.Proxy, capsys: Any
+        self, closed: Any, server: servers.Proxy, tmp_path: Path, capsys: Any
     ) -> None:
         assert closed("--max-calls", "100") == 1
+        assert not (tmp_path / "closed.jsonl").exists()
         assert re.search(r"take up to \d+ calls.* --max-calls allows 100", capsys.readouterr().err)
         assert server.seen == []
 
