@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, closed, experiments, files, speed
+from benchmarks.cli import batch, closed, experiments, files, heads, speed
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, closed, speed, batch, files):
+    for group in (experiments, closed, heads, speed, batch, files):
         group.add(commands)
     return top
 

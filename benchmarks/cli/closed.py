@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
 
     from benchmarks.closed.answering import Converse
     from benchmarks.closed.cases import Case
+    from benchmarks.closed.heads import Heads
     from ropelime.ask import AnsweringModel
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
-_KINDS = ("hotpotqa", "mixed", "lfqa", "agentdyn")
+KINDS = ("hotpotqa", "mixed", "lfqa", "agentdyn")
 _MAX_CALLS = 2000
-_MOST = {"hotpotqa": 32, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
+MOST = {"hotpotqa": 32, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
 
 
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "closed", _HELP)
-    kind.add_argument("kind", choices=_KINDS, help="the prompts")
+    kind.add_argument("kind", choices=KINDS, help="the prompts")
     text = (
         "the model that answers: as --surrogate, or URL#MODEL at a server with the Chat Completions API"
     )
@@ -50,6 +52,14 @@ def add(commands: Any) -> None:
     kind.add_argument("--cached-only", action="store_true", help="leave out methods that score exactly")
     kind.add_argument(
         "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
+    )
+    kind.add_argument(
+        "--heads",
+        type=_named,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a row for AT2 with weights of `heads`, for the surrogate that they were learnt for",
     )
     shared.add_data(kind)
     shared.add_model(kind)
@@ -78,16 +88,18 @@ def run(options: argparse.Namespace) -> None:
     explaining = [] if options.labels_only else [options.surrogate, *options.also_by]
     here = [options.answering] if options.answering and not served else []
     loaded = {name: shared.load_local(options, name) for name in dict.fromkeys([*here, *explaining])}
-    surrogates = {_short(name): loaded[name] for name in explaining}
+    surrogates = {short(name): loaded[name] for name in explaining}
+    heads = _heads(options, surrogates)
     answering = served or loaded.get(options.answering)
-    parts = ["closed", options.kind, _short(options.answering) if answering else None]
+    parts = ["closed", options.kind, short(options.answering) if answering else None]
     name = "-".join(filter(None, [*parts, *surrogates]))
     results = shared.results_file(options, name)
     settings = {
         "bench": "closed",
         "kind": options.kind,
         "answering": _described(options.answering, answering) if answering else None,
-        "surrogates": {short: _described(short, model) for short, model in surrogates.items()},
+        "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
+        "heads": {name: path.name for name, path in options.heads},
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
@@ -110,6 +122,7 @@ def run(options: argparse.Namespace) -> None:
             seed=options.seed,
             exact=exact,
             compare=not options.labels_only,
+            heads=heads,
             progress=report,
         )
     shared.written(options, results)
@@ -128,10 +141,36 @@ def _served(options: argparse.Namespace) -> AnsweringModel | None:
             "A model behind a server is named as URL#MODEL, such as "
             f"http://localhost:8000/v1#Qwen/Qwen3-8B, not {options.answering}."
         )
-    sampling = {"temperature": 0, "max_tokens": _MOST[options.kind]}
+    sampling = {"temperature": 0, "max_tokens": MOST[options.kind]}
     if "max_completion_tokens" in (given := sampling_arguments(options.sampling)):
         del sampling["max_tokens"]
     return AnsweringModel(model, base_url, sampling=sampling | given)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    """NAME=FILE."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
+    return name, Path(path)
+
+
+def _heads(
+    options: argparse.Namespace, surrogates: Mapping[str, LocalSurrogate]
+) -> dict[str, dict[str, Heads]]:
+    """The weights of heads, by surrogate and then by name."""
+    from benchmarks.closed.heads import Heads
+
+    found: dict[str, dict[str, Heads]] = {surrogate: {} for surrogate in surrogates}
+    for name, path in options.heads:
+        loaded = Heads.load(path)
+        if loaded.model not in found:
+            raise InputError(
+                f"{path} was learnt for {loaded.model}, which is not one of the surrogates "
+                f"({', '.join(found)}). Name it with --surrogate or --also-by."
+            )
+        found[loaded.model][name] = loaded
+    return found
 
 
 def _check_calls(options: argparse.Namespace, left: Sequence[Case], ranked: int) -> None:
@@ -166,15 +205,15 @@ def _conversing(
         with Pool(options.concurrency) as pool:
             yield partial(ServedConversation, answering, pool)
     else:
-        yield partial(LocalConversation, answering, most=_MOST[options.kind])
+        yield partial(LocalConversation, answering, most=MOST[options.kind])
 
 
 def _described(name: str, model: LocalSurrogate | AnsweringModel) -> dict[str, Any]:
     """What is recorded about a model: its name instead of its path."""
-    return {**model.describe(), "name": _short(name)}
+    return {**model.describe(), "name": short(name)}
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """The name of a model in the tables."""
     _, at_server, model = name.partition("#")
     return model.rpartition("/")[2] if at_server else Path(name).stem

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from benchmarks import lexical, methods
+from benchmarks.closed import peers
 from benchmarks.closed.cases import Case
+from benchmarks.closed.heads import Heads
 from benchmarks.memo import Memo
 from benchmarks.method import Method, method, options_of, preset
 from benchmarks.names import EVIDENCE, FAITHFUL
@@ -52,7 +54,13 @@ def compared() -> list[Method]:
 
 
 def by_surrogate(
-    case: Case, output: str, surrogate: Surrogate, seed: tuple[int, ...], *, exact: bool = True
+    case: Case,
+    output: str,
+    surrogate: Surrogate,
+    seed: tuple[int, ...],
+    *,
+    exact: bool = True,
+    heads: Mapping[str, Heads] | None = None,
 ) -> tuple[dict[str, Floats], Mapping[str, int]]:
     """The weights of every method by one surrogate, and the tokens that each takes.
 
@@ -62,6 +70,7 @@ def by_surrogate(
         surrogate: The model that scores it.
         seed: Seed of the masks.
         exact: Whether to run the methods that score exactly, too.
+        heads: Weights of heads that were learnt for this surrogate, by name.
     """
     chosen = [m for m in compared() if exact or m.scoring == "cached"]
     memo = Memo(surrogate, [m.recipe for m in chosen])
@@ -75,10 +84,14 @@ def by_surrogate(
         assert isinstance(e, Explanation)
         weights[m.name] = np.asarray(e.weights)
         tokens[m.name] = int(m.scores(e).tokens.sum())
-    if exact and isinstance(surrogate, LocalSurrogate):
+    if isinstance(surrogate, LocalSurrogate):
         assert isinstance(scorer.scorer, LocalScorer)
-        weights[ARC_JSD] = arc_jsd(surrogate, scorer.scorer, len(case.spans))
-        tokens[ARC_JSD] = tokens["leave-one-out, kl"]
+        if exact:
+            weights[ARC_JSD] = arc_jsd(surrogate, scorer.scorer, len(case.spans))
+            tokens[ARC_JSD] = tokens["leave-one-out, kl"]
+        found, took = peers.by_peers(surrogate, scorer, seed, heads=heads or {}, exact=exact)
+        weights |= found
+        tokens |= took
     return weights, tokens
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.closed import rankings
 from benchmarks.closed.answering import Conversation, Converse
 from benchmarks.closed.cases import Case
+from benchmarks.closed.heads import Heads
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.evaluation.faithfulness import HELD_OUT
 from benchmarks.lexical import token_f1
@@ -31,6 +32,7 @@ def run(
     seed: int,
     exact: bool = True,
     compare: bool = True,
+    heads: Mapping[str, Mapping[str, Heads]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run every case that the store does not hold yet.
@@ -44,13 +46,14 @@ def run(
         seed: Seed of all masks; case i draws from (seed, i).
         exact: Whether to run the methods that score exactly, too.
         compare: Whether to compare rankings; otherwise the answering model is asked only.
+        heads: Learnt weights of heads, by surrogate and then by name.
         progress: Called with the cases done and in all.
     """
     for number, case in enumerate(cases):
         if progress:
             progress(number, len(cases))
         if case.id not in store.done:
-            row = _case(case, converse, surrogates, (seed, number), exact, compare)
+            row = _case(case, converse, surrogates, (seed, number), exact, compare, heads or {})
             store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))
@@ -77,6 +80,7 @@ def _case(
     seed: tuple[int, int],
     exact: bool,
     compare: bool,
+    heads: Mapping[str, Mapping[str, Heads]],
 ) -> Row:
     n = len(case.spans)
     full = np.ones((1, n), dtype=bool)
@@ -90,7 +94,9 @@ def _case(
     weights |= rankings.lexicals(case, output)
     tokens: dict[str, int] = {}
     for name, surrogate in surrogates.items():
-        found, took = rankings.by_surrogate(case, output, surrogate, seed, exact=exact)
+        found, took = rankings.by_surrogate(
+            case, output, surrogate, seed, exact=exact, heads=heads.get(name)
+        )
         weights |= {f"{name}: {method}": each for method, each in found.items()}
         tokens |= {f"{name}: {method}": each for method, each in took.items()}
     rng = np.random.default_rng([*seed, 3])
