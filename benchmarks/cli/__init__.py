@@ -16,6 +16,7 @@ examples:
   python -m benchmarks ablation --context gold --limit 20 --data hotpot_dev_distractor_v1.json
   python -m benchmarks mmlu --data miscellaneous_test.csv
   python -m benchmarks budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
+  python -m benchmarks heads hotpotqa --limit 500 --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --shape qwen3-8b --device cuda
   python -m benchmarks batch --memory 10000 --shape tiny

@@ -134,7 +134,8 @@ def _hooked(modules: list[Any], layers: list[_Layer], rows: int) -> Iterator[Non
     """Keep values, and the residual stream before and behind attention, of a forward pass."""
 
     def stream(layer: _Layer, name: str) -> Callable[..., None]:
-        return lambda _, arguments: setattr(layer, name, arguments[0][0, -rows:])
+        # A copy: a view would keep the states of all tokens alive.
+        return lambda _, arguments: setattr(layer, name, arguments[0][0, -rows:].clone())
 
     def values(layer: _Layer) -> Callable[..., None]:
         def keep(module: Any, _: Any, out: torch.Tensor) -> None:

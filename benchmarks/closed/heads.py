@@ -122,6 +122,8 @@ def sample(
         if output:
             rng = np.random.default_rng([seed, number])
             row |= _sample(case, model, output, masks, ablation, rng)
+        elif answers is not None:  # it may be there when the run is resumed
+            continue
         store.add(case.id, [row if output else {**row, "skipped": "no answer"}])
     if progress:
         progress(len(cases), len(cases))
