@@ -37,6 +37,7 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     if not results:
         raise InputError("Name at least one results file of `python -m benchmarks`.")
     kinds = {path: _kind(path) for path in results}
+    results = [path for path in results if kinds[path] != "labels"]  # they are learnt from
     pages.folder(docs)
     written: list[Path] = []
     if others := [path for path in results if kinds[path] not in _PAGES]:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
-KINDS = ("hotpotqa", "mixed", "lfqa", "agentdyn")
+KINDS = ("hotpotqa", "reference", "mixed", "lfqa", "agentdyn")
 _MAX_CALLS = 2000
-MOST = {"hotpotqa": 32, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
+ANSWERED = ("reference", "agentdyn")  # they come with answers
+MOST = {"hotpotqa": 32, "reference": 0, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
 
 
 def add(commands: Any) -> None:
@@ -38,7 +39,9 @@ def add(commands: Any) -> None:
     text = (
         "the model that answers: as --surrogate, or URL#MODEL at a server with the Chat Completions API"
     )
-    kind.add_argument("--answering", metavar="MODEL", help=f"{text}; not for agentdyn")
+    kind.add_argument(
+        "--answering", metavar="MODEL", help=f"{text}; not for prompts that come with answers"
+    )
     text = (
         "further arguments of calls to a server (default temperature=0 and max_tokens); values are JSON"
     )
@@ -73,9 +76,10 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.store import Store, read
 
     shared.check(options, "limit", "max_calls", "concurrency")
-    if (options.answering is None) != (options.kind == "agentdyn"):
+    if (options.answering is None) != (options.kind in ANSWERED):
         raise InputError(
-            "--answering MODEL is needed, except for agentdyn, whose models have answered."
+            "--answering MODEL is needed, except for prompts that come with answers: "
+            f"{' and '.join(ANSWERED)}."
         )
     if options.data is None:
         raise InputError("--data FILE is needed.")
@@ -91,11 +95,15 @@ def run(options: argparse.Namespace) -> None:
     surrogates = {short(name): loaded[name] for name in explaining}
     heads = _heads(options, surrogates)
     answering = served or loaded.get(options.answering)
-    parts = ["closed", options.kind, short(options.answering) if answering else None]
+    parts = [
+        "labels" if options.labels_only else "closed",
+        options.kind,
+        short(options.answering) if answering else None,
+    ]
     name = "-".join(filter(None, [*parts, *surrogates]))
     results = shared.results_file(options, name)
     settings = {
-        "bench": "closed",
+        "bench": "labels" if options.labels_only else "closed",
         "kind": options.kind,
         "answering": _described(options.answering, answering) if answering else None,
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
@@ -120,6 +128,7 @@ def run(options: argparse.Namespace) -> None:
             surrogates,
             store,
             seed=options.seed,
+            first=options.skip,
             exact=exact,
             compare=not options.labels_only,
             heads=heads,
@@ -216,4 +225,4 @@ def _described(name: str, model: LocalSurrogate | AnsweringModel) -> dict[str, A
 def short(name: str) -> str:
     """The name of a model in the tables."""
     _, at_server, model = name.partition("#")
-    return model.rpartition("/")[2] if at_server else Path(name).stem
+    return model.rpartition("/")[2] if at_server else Path(name).name.removesuffix(".gguf")

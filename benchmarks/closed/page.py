@@ -30,6 +30,7 @@ _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
 _BY_ANSWERS = "*Measured by answers.* The server gives no log-probabilities."
 _KINDS = {
     "hotpotqa": "HotpotQA, ten paragraphs",
+    "reference": "HotpotQA, ten paragraphs, with the reference answers",
     "lfqa": "Long answers from documents",
     "agentdyn": "Hijacked agents",
 }

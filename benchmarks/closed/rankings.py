@@ -13,7 +13,7 @@ from benchmarks.closed.cases import Case
 from benchmarks.closed.heads import Heads
 from benchmarks.memo import Memo
 from benchmarks.method import Method, method, options_of, preset
-from benchmarks.names import EVIDENCE, FAITHFUL
+from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
 from ropelime.explain import Explanation, explain_many
 from ropelime.steps import Task
 from ropelime.surrogate import Ablation, Surrogate
@@ -44,6 +44,17 @@ def compared() -> list[Method]:
     loo = ("uniform", "wls")
     return [
         preset(EVIDENCE),
+        *(
+            method(
+                f"evidence without {off}",
+                "leave-one-out",
+                {"name": "evidence", off: 0},
+                *loo,
+                scoring="cached",
+            )
+            for off in ("shift", "words", "question")
+        ),
+        preset(INSTANT),
         preset(FAITHFUL),
         method("answer-only shift", "leave-one-out", "shift", *loo, scoring="cached"),
         method("leave-one-out, cached nll", "leave-one-out", "nll", *loo, scoring="cached"),

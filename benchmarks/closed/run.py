@@ -30,6 +30,7 @@ def run(
     store: Store,
     *,
     seed: int,
+    first: int = 0,
     exact: bool = True,
     compare: bool = True,
     heads: Mapping[str, Mapping[str, Heads]] | None = None,
@@ -43,7 +44,8 @@ def run(
             cases come with answers, which are then compared with labels only.
         surrogates: The models that explain, by name.
         store: Where the rows go.
-        seed: Seed of all masks; case i draws from (seed, i).
+        seed: Seed of all masks; case i draws from (seed, first + i).
+        first: The number of the first case.
         exact: Whether to run the methods that score exactly, too.
         compare: Whether to compare rankings; otherwise the answering model is asked only.
         heads: Learnt weights of heads, by surrogate and then by name.
@@ -53,7 +55,8 @@ def run(
         if progress:
             progress(number, len(cases))
         if case.id not in store.done:
-            row = _case(case, converse, surrogates, (seed, number), exact, compare, heads or {})
+            drawn = (seed, first + number)
+            row = _case(case, converse, surrogates, drawn, exact, compare, heads or {})
             store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))

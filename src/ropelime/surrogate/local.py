@@ -150,13 +150,18 @@ class LocalSurrogate(Surrogate):
     @cached_property
     def heads(self) -> Sequence[Head]:
         """The heads that ``preset="instant"`` looks at: learnt ones, or all of the middle layers."""
-        config = self.model.config.get_text_config()
-        count = int(config.num_attention_heads)
-        shape = f"{config.model_type} {self.layers} x {count}, {config.hidden_size}, {self.vocabulary}"
-        if (learnt := learnt_heads(shape)) is not None:
+        if (learnt := learnt_heads(self.shape)) is not None:
             return learnt
+        count = int(self.model.config.get_text_config().num_attention_heads)
         middle = range(self.layers // 2, max(self.layers * 5 // 6, self.layers // 2 + 1))
         return [(layer, number, 1.0) for layer in middle for number in range(count)]
+
+    @property
+    def shape(self) -> str:
+        """What tells models of one kind and size from all others."""
+        config = self.model.config.get_text_config()
+        heads = f"{self.layers} layers of {config.num_attention_heads} heads"
+        return f"{config.model_type}, {heads}, {config.hidden_size} wide, {self.vocabulary} tokens"
 
     def rotation(self, layer: int | float) -> Rotation:
         """The planes of a layer, given by number or as a fraction of the depth."""

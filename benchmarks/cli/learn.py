@@ -1,0 +1,63 @@
+"""``learn``: how much each signal counts, from what removals did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cli import shared
+from ropelime.errors import InputError
+from ropelime.files import replacing
+from ropelime.progress import reporting
+
+_HELP = "the weights of signals and attention heads, out of rows of `closed --labels-only`"
+_PLACE = Path("src/ropelime/method/learnt.json")
+
+
+def add(commands: Any) -> None:
+    """Add this command."""
+    kind = shared.new_command(commands, "learn", _HELP)
+    kind.add_argument("rows", nargs="+", type=Path, metavar="ROWS", help="what `closed` has written")
+    kind.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data of the rows")
+    kind.add_argument(
+        "--instant-words",
+        type=float,
+        default=0.4,
+        metavar="X",
+        help="how much words count in preset='instant', the rest being attention (default 0.4)",
+    )
+    kind.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
+    shared.add_model(kind)
+    kind.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Learn."""
+    from benchmarks.closed import cases, learn
+    from benchmarks.store import read
+
+    if not 0 <= options.instant_words < 1:
+        raise InputError(f"--instant-words must be from 0 to below 1, not {options.instant_words}.")
+    surrogate = shared.load_local(options)
+    found: list[learn.Lesson] = []
+    for path in options.rows:
+        header, known_rows = read(path)
+        known = {case.id: case for case in cases.KINDS[header["kind"]](options.data)}
+        with reporting(shared.progress(options, path.stem), path.stem) as report:
+            found += learn.lessons(known, known_rows, surrogate, report)
+    if not found:
+        raise InputError("No removal did anything in these rows: there is nothing to learn.")
+    learnt = learn.learn(found, surrogate, options.instant_words)
+    learnt["made_by"] = " ".join(
+        [
+            "python -m benchmarks learn",
+            *(path.name for path in options.rows),
+            "--data",
+            options.data.name,
+        ]
+    )
+    with replacing(options.write) as file:
+        file.write((json.dumps(learnt, indent=1) + "\n").encode())
+    shared.written(options, options.write)
