@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
 
+from ropelime.text.similarity import words
 from ropelime.typing import Floats
 
 _K1, _B = 1.5, 0.75
-
-
-def words(text: str) -> list[str]:
-    """The words of a text, in lower case."""
-    return re.findall(r"\w+", text.lower())
 
 
 def bm25(query: str, parts: Sequence[str]) -> Floats:
@@ -46,10 +41,3 @@ def longest_common(answer: str, parts: Sequence[str]) -> Floats:
         matcher.set_seq1(words(part))
         found.append(matcher.find_longest_match().size)
     return np.array(found, dtype=float)
-
-
-def token_f1(answer: str, reference: str) -> float:
-    """F1 of the words that two answers share, as for SQuAD, articles included."""
-    one, other = Counter(words(answer)), Counter(words(reference))
-    shared = (one & other).total()
-    return 2 * shared / (one.total() + other.total()) if shared else float(one == other)

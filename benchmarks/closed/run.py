@@ -11,10 +11,10 @@ from benchmarks.closed import rankings
 from benchmarks.closed.answering import Conversation
 from benchmarks.closed.cases import Case
 from benchmarks.evaluation import agreement, held_out, spearman
-from benchmarks.lexical import token_f1
 from benchmarks.store import Row, Store
 from ropelime.surrogate import Surrogate
 from ropelime.surrogate.local import LocalSurrogate
+from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats, Masks
 
 NECESSITY, SUFFICIENCY = (1, 3), (2, 4)

@@ -22,6 +22,7 @@ from benchmarks.store import Store, read
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import split
+from ropelime.text.similarity import token_f1
 
 Tiny = Callable[..., LocalSurrogate]
 MOST = 6
@@ -54,7 +55,7 @@ class TestLexical:
         ],
     )
     def test_token_f1(self, answer: str, reference: str, f1: float) -> None:
-        assert lexical.token_f1(answer, reference) == pytest.approx(f1)
+        assert token_f1(answer, reference) == pytest.approx(f1)
 
 
 class TestConversation:
