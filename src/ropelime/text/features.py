@@ -91,9 +91,19 @@ def token_owners(
 ) -> npt.NDArray[np.int64]:
     """(L,) the feature that each token belongs to; -1 where it is pinned.
 
-    A token belongs to the feature of its first visible character. White space that separates two
-    features goes with the one before it, so that removing a chunk leaves no empty lines behind. The
+    A token belongs to the feature of its first visible character, as :func:`character_owners` says. The
     span of a token of the chat template is None.
+    """
+    owner = character_owners(features, text)
+    # The place after the text belongs to no feature.
+    return owner[[_first_visible(text, *s) if s and s[0] < s[1] else len(text) for s in token_spans]]
+
+
+def character_owners(features: Sequence[Feature], text: str) -> npt.NDArray[np.int64]:
+    """(C + 1,) the feature that each character belongs to, and -1 for the place after the last.
+
+    White space that separates two features goes with the one before it, so that removing a chunk
+    leaves no empty lines behind. Pinned text has -1.
     """
     owner = np.full(len(text) + 1, -1, dtype=np.int64)
     for index, feature in enumerate(features):
@@ -101,8 +111,7 @@ def token_owners(
     for before, after in pairwise(features):
         if before.end < after.start and not text[before.end : after.start].strip():
             owner[before.end : after.start] = owner[before.end - 1]
-    # The place after the text belongs to no feature.
-    return owner[[_first_visible(text, *s) if s and s[0] < s[1] else len(text) for s in token_spans]]
+    return owner
 
 
 def with_tokens(
