@@ -107,7 +107,7 @@ def test_a_model_is_the_answering_model_and_a_surrogate_scores() -> None:
     described = set()
     for command in commands():
         known = arguments_of(command)
-        assert ("--model" in known) == (command in ("ask", "batch"))
+        assert ("--model" in known) == (command in ("ask", "batch", "verify"))
         assert ("--surrogate" in known) == (command != "models")
         if "--surrogate" in known:
             described.add(re.search(r": (.*?);", str(known["--surrogate"].help))[1])  # type: ignore[index]
