@@ -55,7 +55,7 @@ def test_the_guide_runs(
             with contextlib.redirect_stdout(printed):
                 exec(code, names)
             same(printed.getvalue(), shown)
-    assert len(server.seen) == 1 + 4, "the model is asked once, and four times to verify"
+    assert len(server.seen) == 1 + 3, "the model is asked once, and three times to verify"
     assert main(["check", "answers.jsonl", "--junit", "report.xml"]) == 0
     assert "5 checked: 5 hold" in capsys.readouterr().out
     written = {path.name for path in tmp_path.iterdir()}

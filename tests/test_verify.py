@@ -115,7 +115,7 @@ def test_the_part_that_the_answer_needs_becomes_the_first(server: Proxy, ask: As
     np.testing.assert_array_equal(e.weights, before.weights)
     assert e.trust is not None
     assert e.trust.value >= 0.95
-    assert e.trust.text.startswith("Seen: without the first part m answers differently, and with it")
+    assert e.trust.text.startswith("Seen: without the first part m answers differently; with it, it")
     assert e.verified is not None
     third = e.verified.calls[2]
     assert (third.before, third.after, third.similarity) == (YES, NO, 0.0)

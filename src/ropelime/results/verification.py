@@ -162,7 +162,7 @@ class Verified:
     def _seen(self, value: float) -> tuple[float, str]:
         text = f"Seen: without the first part {self.model} answers differently"
         if self.stable:
-            return max(value, _SEEN_TWICE), f"{text}, and with it twice the same."
+            return max(value, _SEEN_TWICE), f"{text}; with it, it gave the same answer twice."
         return max(value, _SEEN), f"{text}."
 
     def _refuted(self, value: float) -> tuple[float, str]:
