@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 import ropelime
@@ -224,6 +227,24 @@ def test_few_features() -> None:
     assert next_step([1, 0, 2], seen, own=True, most=3) == ("only", (1,))
 
 
+@given(st.integers(2, 9), st.sets(st.integers(0, 8)), st.booleans(), st.integers(1, 12))
+def test_a_cause_among_the_first_is_found(n: int, causes: set[int], own: bool, most: int) -> None:
+    """Whatever the answer depends on: a call is not repeated, and causes are found in their order."""
+    calls: list[VerifyingCall] = []
+    while len(calls) < most and (step := next_step(range(n), calls, own=own, most=n - 1)):
+        kind, features = step
+        gone = set(range(n)) - set(features) if kind == "only" else set(features)
+        assert (kind, features) not in [(call.kind, call.features) for call in calls]
+        assert gone < set(range(n)), "something is left to answer to"
+        changed = bool(gone & causes)
+        calls.append(VerifyingCall(kind, features, "a", "b", 1.0 - changed, changed))
+    first = min((i for i in causes if i < n), default=None)
+    before = 0 if first is None else first + (first >= 4) + (not own)  # calls before that of the cause
+    if first is not None and most > before:
+        alone = [c.features[0] for c in calls if c.changed and len(c.features) == 1]
+        assert alone[0] == first or first >= 4
+
+
 def test_later_calls_continue_the_earlier_ones(server: Proxy, ask: Ask) -> None:
     e, at_once = ask(verify=2), ask(verify=4, cache=False)
     later = e.verify(2, progress=False)
@@ -247,6 +268,17 @@ def test_the_similarity_can_be_given(ask: Ask) -> None:
     assert e.verified.measure == "never"
     assert e.verified.changed == ()
     assert ask(verify=3).verified.measure == "token_f1"  # type: ignore[union-attr]
+
+
+def test_a_similarity_that_fails_loses_nothing(ask: Ask) -> None:
+    def picky(one: str, other: str) -> float:
+        if NO in (one, other):
+            raise ZeroDivisionError("no words")
+        return 1.0
+
+    e = ask(verify=4, similarity=picky)
+    assert len(steps(e)) == 2
+    assert "similarity failed: ZeroDivisionError: no words" in e.diagnostics.warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +428,7 @@ def test_more_masks_keep_what_was_seen(ask: Ask) -> None:
 
 def test_tools_are_sent_again_as_they_were(server: Proxy, ask: Ask, tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "user", "content": "Where?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "Dray."},
@@ -488,6 +520,16 @@ def test_answers_cannot_act_on_a_view(server: Proxy, ask: Ask) -> None:
     show(seen, console=Console(file=out, width=200))
     assert "\x1b" not in out.getvalue()
     assert "<script>hacked" not in report(seen)
+
+
+@pytest.mark.parametrize("damage", ["m", {}, {"model": 3}, {"sampling": "hot"}])
+def test_a_damaged_record_is_refused(server: Proxy, ask: Ask, damage: Any) -> None:
+    e = ask()
+    record = {**e.config["answer"], **damage} if damage and isinstance(damage, dict) else damage
+    broken = replace(e, config={**e.config, "answer": record})
+    with pytest.raises(InputError, match="is damaged"):
+        broken.verify(1, progress=False)
+    assert len(server.seen) == 1
 
 
 # The command line.

@@ -25,7 +25,7 @@ from typing import Any
 from ropelime.answering import AnsweringModel, E
 from ropelime.clients.openai import server
 from ropelime.clients.sdk import key_of, sdk
-from ropelime.errors import DeclinedError, InputError, ModelError, RopeLimeError
+from ropelime.errors import DeclinedError, InputError, RopeLimeError, worded
 from ropelime.progress import Callback
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.verification import CHANGED_BELOW, Verified, VerifyingCall
@@ -94,7 +94,10 @@ class Verifier:
 
     def compare(self, one: str, other: str) -> float:
         """How similar two answers are."""
-        value = (self.similarity or token_f1)(one, other)
+        try:
+            value = (self.similarity or token_f1)(one, other)
+        except Exception as error:  # the caller's own function: what was paid for must not be lost
+            raise InputError(f"similarity failed: {worded(error)}") from error
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not (number and 0 <= value <= 1):
             raise InputError(f"similarity must return a number from 0 to 1, and it returned {value!r}.")
@@ -137,7 +140,7 @@ class Verifier:
         self._say(each, answering, say)
         calls = seen = _seen_before(e, answering)
         stopped, spent = "", 0.0
-        failed: ModelError | None = None
+        failed: RopeLimeError | None = None
         while (made := len(calls) - len(seen)) < self.calls:
             own = _is_own(e, answering) or self.calls == 1
             if (step := next_step(_order(e), calls, own=own, most=_most(e))) is None:
@@ -151,13 +154,14 @@ class Verifier:
                 break
             try:
                 call = _call(e, answering, chat, step)
+                calls = self._compared(e.output, (*calls, call))
             except DeclinedError as error:  # of this one request: the others may be answered
                 failed = error
                 call = VerifyingCall(*step, e.output, "", None, None, error=str(error))
-            except ModelError as error:
+                calls = (*calls, call)
+            except RopeLimeError as error:
                 failed, stopped = error, str(error)
                 break
-            calls = self._compared(e.output, (*calls, call))
             spent += 0.0 if call.cached else call.cost or 0.0
             if report is not None:
                 report(made + 1, self.calls)
@@ -214,8 +218,7 @@ def recorded(e: ExplanationData, model: str | None, **how: Any) -> AnsweringMode
     A key goes to a recorded server only if that is the one it would go to anyway, since an explanation
     can come from a file of somebody else.
     """
-    record = e.config.get("answer")
-    record = record if isinstance(record, Mapping) else {}
+    record = _record(e)
     name = record.get("model") if model is None else model
     if name is None:
         raise InputError(
@@ -237,8 +240,18 @@ def recorded(e: ExplanationData, model: str | None, **how: Any) -> AnsweringMode
 
 def recorded_messages(e: ExplanationData) -> Any:
     """The messages as ``ask`` sent them, where the prompt does not hold all of them."""
+    return _record(e).get("messages")
+
+
+def _record(e: ExplanationData) -> Mapping[str, Any]:
+    """What ``ask`` recorded of the answer; empty if it was not made by ``ask``."""
     record = e.config.get("answer")
-    return record.get("messages") if isinstance(record, Mapping) else None
+    if record is None:
+        return {}
+    types = {"model": str, "base_url": str, "sampling": Mapping}
+    if not isinstance(record, Mapping) or not all(isinstance(record.get(k), types[k]) for k in types):
+        raise InputError("config['answer'] is damaged: it must hold model, base_url and sampling.")
+    return record
 
 
 @dataclass(frozen=True)
@@ -251,7 +264,7 @@ class _Each:
 
 
 def _estimate(e: ExplanationData, answering: AnsweringModel) -> _Each:
-    usage = e.config["answer"].get("usage") if _is_own(e, answering) else None
+    usage = _record(e).get("usage") if _is_own(e, answering) else None
     texts = {"prompt_tokens": e.prompt.text, "completion_tokens": e.output}
     counts = [usage.get(name) if isinstance(usage, Mapping) else None for name in texts]
     tokens = [
@@ -265,8 +278,8 @@ def _estimate(e: ExplanationData, answering: AnsweringModel) -> _Each:
 
 def _is_own(e: ExplanationData, answering: AnsweringModel) -> bool:
     """Whether the explained answer is recorded as one of this model, asked in this way."""
-    record, known = e.config.get("answer"), answering.describe()
-    return isinstance(record, Mapping) and all(record.get(key) == known[key] for key in known)
+    record, known = _record(e), answering.describe()
+    return all(record.get(key) == value for key, value in known.items())
 
 
 def _seen_before(e: ExplanationData, answering: AnsweringModel) -> tuple[VerifyingCall, ...]:

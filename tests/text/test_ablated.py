@@ -80,14 +80,15 @@ def test_the_last_question_is_never_dropped_altogether() -> None:
 
 def test_lists_of_contents() -> None:
     parts = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
-    chat = [{"role": "user", "content": parts}, {"role": "user", "content": "Three."}]
+    chat: Chat = [{"role": "user", "content": parts}, {"role": "user", "content": "Three."}]
     assert cut(chat, [0], "sentence")[0]["content"] == parts[1:]
     assert cut(chat, [0, 1], "sentence") == chat[1:]
 
 
 def test_old_function_calls() -> None:
     called = {"name": "find", "arguments": "{}"}
-    chat = [{"role": "user", "content": "Where?"}, {"role": "assistant", "function_call": called}]
+    chat: Chat = [{"role": "user", "content": "Where?"}]
+    chat.append({"role": "assistant", "function_call": called})
     assert cut(chat, [0])[1]["function_call"] == called
     assert cut(chat, [1]) == chat[:1]
 

@@ -199,7 +199,7 @@ def test_verifying_calls_are_there_and_decide_the_order(open_page: Open) -> None
     assert [row[0] for row in ranking(page)] == [row[0] for row in expected(e)]
     assert "Without black m answers differently." in page.inner_text(".rl-head")
     trust = page.inner_text(".rl-trust")
-    assert "verified by 2 further calls of m" in trust
+    assert "Verified by 2 further calls of m" in trust
     assert "Without “black”\nchanged (0.00)\n<b>No.</b>" in trust
     page.locator(".rl-row").nth(1).click()
     settle(page)

@@ -212,9 +212,9 @@ def _verified(e: ExplanationData) -> dict[str, Any] | None:
         }
         for call, (sent, outcome, answer) in zip(e.verified.calls, outcomes(e), strict=True)
     ]
-    first = e.top(1)[0].index
+    first, title = e.top(1)[0].index, visible(verifying(e))
     return {
-        "title": visible(verifying(e)),
+        "title": title[:1].upper() + title[1:],
         "seen": first in e.verified.changed and e.verified.stable is not False,
         "model": visible(e.verified.model),
         "calls": calls,
