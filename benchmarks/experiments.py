@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import methods, runner
-from benchmarks.data import Example
+from benchmarks import lexical_rows, methods, runner
+from benchmarks.data import Example, digest
 from benchmarks.gsmile import ChatGenerator, GSmile
 from benchmarks.method import Method
 from benchmarks.names import CHANCE, GSMILE
@@ -60,6 +58,8 @@ def run(
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
+    if bench in lexical_rows.BENCHES:
+        extras |= lexical_rows.extras()
     settings: dict[str, Any] = {
         "bench": bench,
         "context": context,
@@ -69,7 +69,7 @@ def run(
         "seed": seed,
         "limit": limit,
         "examples": len(examples),
-        "data": _digest(examples),
+        "data": digest(examples),
         **({} if deleted else {"ablation": str(removed)}),
         "command": command,
         "versions": {"ropelime": __version__, "python": platform.python_version()},
@@ -96,12 +96,6 @@ def _compared(bench: str, context: str | None) -> list[Method]:
     if bench == "budget":
         return methods.budget(context or "all")
     return {"sweep": methods.sweep, "ablation": methods.ablation, "mmlu": methods.mmlu}[bench]()
-
-
-def _digest(examples: Sequence[Example]) -> str:
-    """A digest of the examples, whatever file they are from."""
-    known = [[e.id, e.spans, e.gold.tolist(), e.answer] for e in examples]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 
 def _gsmile(surrogate: Surrogate, generator: str | None, base_url: str | None) -> GSmile:

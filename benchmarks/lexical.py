@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
 
-from ropelime.text.similarity import words
+from benchmarks.names import BM25, LONGEST_COMMON
+from ropelime.text.lexical import bm25, words
+from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats
 
-_K1, _B = 1.5, 0.75
-
-
-def bm25(query: str, parts: Sequence[str]) -> Floats:
-    """Okapi BM25 of each part, with document frequencies from the parts themselves.
-
-    A word that the query holds twice counts twice.
-    """
-    counts = [Counter(words(part)) for part in parts]
-    lengths = np.array([sum(count.values()) for count in counts], dtype=float)
-    norm = _K1 * (1 - _B + _B * lengths / max(lengths.mean(), 1.0))
-    scores = np.zeros(len(parts))
-    for word, times in Counter(words(query)).items():
-        found = np.array([count[word] for count in counts], dtype=float)
-        holding = np.count_nonzero(found)
-        idf = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
-        scores += times * idf * found * (_K1 + 1) / (found + norm)
-    return scores
+__all__ = ["bm25", "longest_common", "token_f1", "words"]
 
 
 def longest_common(answer: str, parts: Sequence[str]) -> Floats:
@@ -41,3 +25,15 @@ def longest_common(answer: str, parts: Sequence[str]) -> Floats:
         matcher.set_seq1(words(part))
         found.append(matcher.find_longest_match().size)
     return np.array(found, dtype=float)
+
+
+# Each ranking takes the question, the answer and the parts.
+RANKINGS: Mapping[str, Callable[[str, str, Sequence[str]], Floats]] = {
+    "BM25(question)": lambda question, answer, parts: bm25(question, parts),
+    "BM25(answer)": lambda question, answer, parts: bm25(answer, parts),
+    BM25: lambda question, answer, parts: bm25(f"{question} {answer}", parts),
+    "BM25(question + 2 × answer)": lambda question, answer, parts: bm25(
+        f"{question} {answer} {answer}", parts
+    ),
+    LONGEST_COMMON: lambda question, answer, parts: longest_common(answer, parts),
+}

@@ -104,6 +104,7 @@ class MemoScorer(Scorer):
             "kl": any(r.target.needs_kl for r in recipes),
             "spaces": tuple(sorted(spaces, key=repr)),
             "question": scorer.has_question and any(r.target.question_weight > 0 for r in recipes),
+            "attention": any(r.target.needs_attention for r in recipes),
         }
         self._memories = {False: _Memory(), True: _Memory()}
 
@@ -123,13 +124,15 @@ class MemoScorer(Scorer):
         spaces: Sequence[RopeSpace] = (),
         cached: bool = False,
         question: bool = False,
+        attention: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
         """Answer from memory; new masks are scored first, with what is requested here and no more.
 
         Tokens are those of the requested masks, and seconds what so many tokens take on average.
         """
-        self._add(masks, cached, kl=kl, spaces=spaces, question=question, progress=progress)
+        wanted = {"kl": kl, "spaces": spaces, "question": question, "attention": attention}
+        self._add(masks, cached, progress=progress, **wanted)
         memory = self._memories[cached]
         assert memory.scores is not None
         found = memory.scores.select([memory.rows[mask.tobytes()] for mask in masks])

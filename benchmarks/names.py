@@ -13,6 +13,8 @@ EVIDENCE: Final = "evidence"
 FAITHFUL: Final = "faithful"
 PAPER: Final = "paper"
 ROPE_LIME, GSMILE = "rope-lime", "gsmile"
+BM25, LONGEST_COMMON = "BM25(question + answer)", "longest common substring"
+LEXICAL = (BM25, LONGEST_COMMON)  # rankings by words, which take no model
 
 
 def exact(masks: int) -> str:

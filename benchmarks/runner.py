@@ -22,7 +22,7 @@ from ropelime.text.features import split
 from ropelime.text.prompt import from_text
 
 _EVERY = 3  # one example in so many has its intervals compared with many more masks
-_UNLABELLED: Row = {"iou": None, "f1": None, "auroc": None}  # an example without gold
+UNLABELLED: Row = {"iou": None, "f1": None, "auroc": None}  # an example without gold
 # A method that ranks features without the surrogate's scores: its row for one example.
 Extra = Callable[[Example, np.random.Generator], Row]
 
@@ -67,16 +67,20 @@ def run(
         rows = _example(example, methods, surrogate, (seed, number), ablation, extent)
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
-        known = {
-            "example": example.id,
-            "group": example.group,
-            "features": len(example.spans),
-            "gold": int(example.gold.sum()),
-        }
-        store.add(example.id, [{**known, **row} for row in rows])
+        store.add(example.id, [{**known(example), **row} for row in rows])
         done += 1
     if progress:
         progress(len(examples), len(examples))
+
+
+def known(example: Example) -> Row:
+    """What every row of an example begins with."""
+    return {
+        "example": example.id,
+        "group": example.group,
+        "features": len(example.spans),
+        "gold": int(example.gold.sum()),
+    }
 
 
 @dataclass(frozen=True)
@@ -117,18 +121,18 @@ def _example(
     if curves:  # all of them in the same forward passes
         scorer.logprob(np.concatenate([curve.masks for curve in curves]))
     intervals = extent.intervals and seed[1] % _EVERY == 0
-    known = coverage.reference(n, seed, scorer) if intervals else {}
+    reference = coverage.reference(n, seed, scorer) if intervals else {}
 
     rows: list[Row] = []
     for number, (m, e) in enumerate(zip(methods, found, strict=True)):
-        row = asdict(agreement(e.normalized_weights, gold)) if gold.any() else dict(_UNLABELLED)
+        row = asdict(agreement(e.normalized_weights, gold)) if gold.any() else dict(UNLABELLED)
         row["lds"] = spearman(unseen @ e.weights, true)
         if curves:
             row |= _followed(curves[number], scorer)
         if extent.detail:
-            row |= coverage.details(m, e, gold, scorer, known)
+            row |= coverage.details(m, e, gold, scorer, reference)
         rows.append({"method": m.name, **_rounded(row), **_cost(m, e, scorer)})
-    expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(_UNLABELLED)
+    expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(UNLABELLED)
     return [*rows, {"method": CHANCE, **_rounded(expected)}]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ropelime.errors import InputError
 from ropelime.files import Journal, Row, dump, replacing, scan
 
-__all__ = ["Row", "Store", "compress", "decompress", "read", "rows"]
+__all__ = ["Row", "Store", "compress", "decompress", "read", "rewrite", "rows"]
 
 _KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
@@ -83,13 +83,19 @@ def rows(path: Path) -> list[Row]:
     return found
 
 
+def rewrite(path: Path, lines: Sequence[Row]) -> None:
+    """Replace all lines of a finished file, compressed or not; the header is the first of them."""
+    data = b"".join(map(dump, lines))
+    with replacing(path) as file:
+        file.write(_packed(data) if path.suffix == _XZ else data)
+
+
 def compress(path: Path) -> Path:
     """Replace a finished results file by its compressed form, ``FILE.xz``."""
     if path.suffix == _XZ:
         raise InputError(f"{path} is compressed already.")
     rows(path)  # or a damaged file would be hidden
-    packed = lzma.compress(path.read_bytes(), preset=_PRESET)
-    return _replace(path, Path(f"{path}{_XZ}"), packed)
+    return _replace(path, Path(f"{path}{_XZ}"), _packed(path.read_bytes()))
 
 
 def decompress(path: Path) -> Path:
@@ -98,6 +104,10 @@ def decompress(path: Path) -> Path:
         raise InputError(f"{path} is not compressed.")
     rows(path)
     return _replace(path, path.with_suffix(""), lzma.decompress(path.read_bytes()))
+
+
+def _packed(data: bytes) -> bytes:
+    return lzma.compress(data, preset=_PRESET)
 
 
 def _replace(old: Path, new: Path, data: bytes) -> Path:

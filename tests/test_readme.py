@@ -42,6 +42,8 @@ def test_the_gold_table_matches_the_results() -> None:
         'preset="paper"`, 135M': "sparse-k",
         "leave-one-out, 135M": "leave-one-out",
         "ContextCite's estimator, 135M": "contextcite",
+        "BM25(question + answer)": "BM25(question + answer)",
+        "longest common substring": "longest common substring",
         "chance": "chance",
     }
     for label, method in shown.items():
@@ -74,6 +76,17 @@ def test_the_budget_rows_match_the_results() -> None:
             groups = ("2-3", "4-5", "6-8", "9-11", "12+")
             expected = [f"{_mean([r for r in found if r['group'] == g], 'iou'):.3f}" for g in groups]
         assert cells.split(" | ") == expected, (name, size)
+
+
+def test_the_rankings_by_words_match_the_results() -> None:
+    files = {"300": "smollm2", "200": "qwen2.5-coder-1.5b-instruct"}
+    rows = re.findall(r"^\| (.+), the (300|200) examples \| (.+) \|$", README, re.MULTILINE)
+    assert len(rows) == 5
+    for name, count, cells in rows:
+        _, found = read(ROOT / "results" / f"budget-all-{files[count]}.jsonl.xz")
+        own = [row for row in found if row["method"] == name]
+        assert len(own) == int(count)
+        assert cells == " | ".join([*(f"{_mean(own, key):.3f}" for key in ("f1", "auroc")), "–", "–"])
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> float:

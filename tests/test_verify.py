@@ -388,6 +388,17 @@ def test_one_call_that_is_declined_is_skipped(server: Proxy, ask: Ask) -> None:
         e.verify(2, cache=False, progress=False)
 
 
+def test_no_answer_is_another_answer(server: Proxy, ask: Ask) -> None:
+    e = ask()
+    server.faults = [says(" ")]
+    seen = e.verify(2, progress=False)
+    assert steps(seen) == [("without", (0,), True), ("again", (), False)]
+    assert seen.verified is not None
+    assert seen.verified.calls[0].after == ""
+    assert payload(seen)["verified"]["calls"][0]["after"] == "no answer"
+    assert seen.top(1)[0].index == 0
+
+
 def test_without_a_key_nothing_is_sent(
     server: Proxy, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -446,6 +457,27 @@ def test_tools_are_sent_again_as_they_were(server: Proxy, ask: Ask, tmp_path: Pa
     assert server.seen[1]["messages"] == [*chat[:2], {**chat[2], "content": ""}]
     assert server.seen[2]["messages"] == chat
     assert "tool_call_id" not in report(e), "the page does not list the chat twice"
+
+
+def test_tools_that_nobody_recorded_are_written_out(server: Proxy) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    chat: list[dict[str, Any]] = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "Dray."},
+    ]
+    server.otherwise = depends(lambda text: "Dray" in text)
+    e = ropelime.explain(
+        messages=chat, output=YES, features="message", surrogate=additive([2.0, 1, 3]), target="nll",
+        kernel="uniform", sampler="leave-one-out", progress=False,
+    )  # fmt: skip
+    how: dict[str, Any] = {"model": "m", "base_url": server.url, "progress": False}
+    assert steps(e.verify(2, **how)) == [("again", (), False), ("without", (2,), True)]
+    assert server.seen[0]["messages"][2] == {"role": "user", "content": "Result of a tool:\nDray."}
+    e.verify(2, messages=chat, **how)
+    assert server.seen[2]["messages"] == chat
+    with pytest.raises(InputError, match="not those that were explained"):
+        e.verify(2, messages=chat[:1], **how)
 
 
 # Files and views.

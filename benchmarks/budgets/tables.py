@@ -19,6 +19,7 @@ from benchmarks.names import (
     LEAVE_ONE_OUT,
     LEAVE_ONE_OUT_CACHED,
     LEAVE_ONE_OUT_EXACT,
+    LEXICAL,
     PAPER,
     cached,
     exact,
@@ -57,9 +58,9 @@ def tokens_share(one: Results, name: str, key: str) -> float:
 
 
 def quality(one: Results, methods: Sequence[str] | None = None) -> str:
-    """Metrics and tokens of some methods, or of all."""
+    """Metrics and tokens of some methods, or of all, then rankings by words and chance."""
     rows = []
-    for name in methods or [m for m in one.rows if m != CHANCE]:
+    for name in methods or one.rows:
         tokens = one.mean(name, "tokens")
         if tokens is None:
             continue
@@ -71,6 +72,8 @@ def quality(one: Results, methods: Sequence[str] | None = None) -> str:
         else:
             counts += [f"{run:,.0f}", f"{tokens_share(one, name, 'run'):.3f}"]
         rows.append([name, *cells, f"{one.mean(name, 'masks'):.0f}", *counts])
+    for name in (m for m in LEXICAL if m in one.rows):
+        rows.append([name, _wide(one, name, "f1"), _wide(one, name, "auroc"), *[NONE] * 6])
     chance = [f"{one.mean(CHANCE, 'f1') or 0:.3f}", f"{one.mean(CHANCE, 'auroc') or 0:.3f}"]
     rows.append([CHANCE, *chance, *[NONE] * 6])
     counts = ["tokens", "relative", "tokens run", "relative"]
@@ -80,6 +83,7 @@ def quality(one: Results, methods: Sequence[str] | None = None) -> str:
 def by_bucket(one: Results) -> str:
     """IoU of each bucket beside the paper's 8B model."""
     names = [EVIDENCE, LEAVE_ONE_OUT_CACHED, LEAVE_ONE_OUT, CONTEXTCITE, FAITHFUL, PAPER]
+    names += [*(m for m in LEXICAL if m in one.rows), CHANCE]
     rows = []
     for group in one.buckets():
         cells = [f"{one.mean(name, 'iou', group) or float('nan'):.3f}" for name in names]
@@ -98,6 +102,9 @@ def by_length(found: Sequence[Results]) -> str:
             cells = [_wide(one, name, metric) for metric in ("f1", "auroc", "lds")]
             counts = [f"{one.mean(name, key) or 0:,.0f}" for key in ("tokens", "run")]
             rows.append([f"{features:.0f}", str(len(one.examples())), name, *cells, *counts])
+        for name in (m for m in LEXICAL if m in one.rows):
+            cells = [_wide(one, name, metric) for metric in ("f1", "auroc")]
+            rows.append([f"{features:.0f}", str(len(one.examples())), name, *cells, *[NONE] * 3])
     head = ["sentences", "examples", "method", "F1", "AUROC", "LDS", "tokens", "tokens run"]
     command = pages.commands(*(one.header["command"] for one in found))
     return pages.blocks(f"### {model(found[0])}", command, table(head, rows))

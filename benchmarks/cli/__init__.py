@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, closed, experiments, files, speed
+from benchmarks.cli import batch, closed, experiments, files, heads, speed
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -16,12 +16,14 @@ examples:
   python -m benchmarks ablation --context gold --limit 20 --data hotpot_dev_distractor_v1.json
   python -m benchmarks mmlu --data miscellaneous_test.csv
   python -m benchmarks budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
+  python -m benchmarks heads hotpotqa --limit 500 --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --shape qwen3-8b --device cuda
   python -m benchmarks batch --memory 10000 --shape tiny
   python -m benchmarks batch --device cuda
   python -m benchmarks report results/* --docs docs
   python -m benchmarks compress results/mmlu.jsonl
+  python -m benchmarks lexical results/mmlu.jsonl.xz --data miscellaneous_test.csv
 
 A run appends to results/NAME.jsonl, and the same command resumes a run that was stopped. Results are
 kept compressed: once a run has finished, `compress` replaces its file by results/NAME.jsonl.xz.
@@ -38,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, closed, speed, batch, files):
+    for group in (experiments, closed, heads, speed, batch, files):
         group.add(commands)
     return top
 

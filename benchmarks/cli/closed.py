@@ -4,30 +4,63 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cli import shared
 from ropelime._version import __version__
+from ropelime.cli.shared import sampling_arguments
 from ropelime.errors import InputError
-from ropelime.progress import reporting
+from ropelime.progress import note, reporting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.closed.answering import Converse
+    from benchmarks.closed.cases import Case
+    from benchmarks.closed.heads import Heads
+    from ropelime.answering import AnsweringModel
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
-_KINDS = ("hotpotqa", "lfqa", "agentdyn")
-_MOST = {"hotpotqa": 32, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
+KINDS = ("hotpotqa", "mixed", "lfqa", "agentdyn")
+_MAX_CALLS = 2000
+MOST = {"hotpotqa": 32, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
 
 
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "closed", _HELP)
-    kind.add_argument("kind", choices=_KINDS, help="the prompts")
-    kind.add_argument("--answering", metavar="MODEL", help="the model that answers; not for agentdyn")
+    kind.add_argument("kind", choices=KINDS, help="the prompts")
+    text = (
+        "the model that answers: as --surrogate, or URL#MODEL at a server with the Chat Completions API"
+    )
+    kind.add_argument("--answering", metavar="MODEL", help=f"{text}; not for agentdyn")
+    text = (
+        "further arguments of calls to a server (default temperature=0 and max_tokens); values are JSON"
+    )
+    kind.add_argument("--sampling", nargs="+", default=[], metavar="NAME=VALUE", help=text)
+    text = f"calls to a server that are allowed in all (default {_MAX_CALLS:,})"
+    kind.add_argument("--max-calls", type=int, default=_MAX_CALLS, metavar="N", help=text)
+    text = "calls to a server at once (default 8)"
+    kind.add_argument("--concurrency", type=int, default=8, metavar="N", help=text)
     kind.add_argument("--also-by", nargs="*", default=[], metavar="MODEL", help="further surrogates")
     kind.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N prompts")
     kind.add_argument("--cached-only", action="store_true", help="leave out methods that score exactly")
+    kind.add_argument(
+        "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
+    )
+    kind.add_argument(
+        "--heads",
+        type=_named,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a row for AT2 with weights of `heads`, for the surrogate that they were learnt for",
+    )
     shared.add_data(kind)
     shared.add_model(kind)
     kind.set_defaults(run=run)
@@ -35,11 +68,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the arena."""
-    from benchmarks.closed import cases
+    from benchmarks.closed import cases, rankings
     from benchmarks.closed import run as arena
-    from benchmarks.store import Store
+    from benchmarks.store import Store, read
 
-    shared.check(options, "limit")
+    shared.check(options, "limit", "max_calls", "concurrency")
     if (options.answering is None) != (options.kind == "agentdyn"):
         raise InputError(
             "--answering MODEL is needed, except for agentdyn, whose models have answered."
@@ -49,49 +82,138 @@ def run(options: argparse.Namespace) -> None:
     found = cases.KINDS[options.kind](options.data)[options.skip :][: options.limit]
     if not found:
         raise InputError(f"{options.data} has no prompts left after --skip {options.skip}.")
-    loaded = {name: shared.load_local(options, name) for name in _models(options)}
-    surrogates = {_short(name): loaded[name] for name in (options.surrogate, *options.also_by)}
-    answering = loaded[options.answering] if options.answering else None
-    parts = ["closed", options.kind, _short(options.answering) if answering else None]
+    if options.labels_only and options.answering is None:
+        raise InputError("--labels-only needs --answering MODEL.")
+    served = _served(options)
+    explaining = [] if options.labels_only else [options.surrogate, *options.also_by]
+    here = [options.answering] if options.answering and not served else []
+    loaded = {name: shared.load_local(options, name) for name in dict.fromkeys([*here, *explaining])}
+    surrogates = {short(name): loaded[name] for name in explaining}
+    heads = _heads(options, surrogates)
+    answering = served or loaded.get(options.answering)
+    parts = ["closed", options.kind, short(options.answering) if answering else None]
     name = "-".join(filter(None, [*parts, *surrogates]))
     results = shared.results_file(options, name)
     settings = {
         "bench": "closed",
         "kind": options.kind,
         "answering": _described(options.answering, answering) if answering else None,
-        "surrogates": {short: _described(short, model) for short, model in surrogates.items()},
+        "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
+        "heads": {name: path.name for name, path in options.heads},
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
         "command": shared.command(options),
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
+    exact = not options.cached_only
+    if served:  # before the file is begun: after a refusal, another --limit may be chosen
+        done = {row["example"] for row in read(results)[1]} if results.exists() else set()
+        left = [case for case in found if case.id not in done]
+        _check_calls(options, left, rankings.count(surrogates.values(), exact=exact))
     store = Store(results, settings, [arena.CASE])
-    with reporting(shared.progress(options, name), name) as report:
+    progress = reporting(shared.progress(options, name), name)
+    with progress as report, _conversing(options, answering) as converse:
         arena.run(
             found,
-            answering,
+            converse,
             surrogates,
             store,
             seed=options.seed,
-            most=_MOST[options.kind],
-            exact=not options.cached_only,
+            exact=exact,
+            compare=not options.labels_only,
+            heads=heads,
             progress=report,
         )
     shared.written(options, results)
 
 
-def _models(options: argparse.Namespace) -> list[str]:
-    """Every model that is needed, each once."""
-    wanted = [options.answering, options.surrogate, *options.also_by]
-    return list(dict.fromkeys(name for name in wanted if name))
+def _served(options: argparse.Namespace) -> AnsweringModel | None:
+    """The answering model behind a server, if it was named as one."""
+    from ropelime.answering import AnsweringModel
+    from ropelime.surrogate import is_served
+
+    if options.answering is None or not is_served(options.answering):
+        return None
+    base_url, _, model = options.answering.partition("#")
+    if not model or "#" in model:
+        raise InputError(
+            "A model behind a server is named as URL#MODEL, such as "
+            f"http://localhost:8000/v1#Qwen/Qwen3-8B, not {options.answering}."
+        )
+    sampling = {"temperature": 0, "max_tokens": MOST[options.kind]}
+    if "max_completion_tokens" in (given := sampling_arguments(options.sampling)):
+        del sampling["max_tokens"]
+    return AnsweringModel(model, base_url, sampling=sampling | given)
 
 
-def _described(name: str, model: LocalSurrogate) -> dict[str, Any]:
+def _named(text: str) -> tuple[str, Path]:
+    """NAME=FILE."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE")
+    return name, Path(path)
+
+
+def _heads(
+    options: argparse.Namespace, surrogates: Mapping[str, LocalSurrogate]
+) -> dict[str, dict[str, Heads]]:
+    """The weights of heads, by surrogate and then by name."""
+    from benchmarks.closed.heads import Heads
+
+    found: dict[str, dict[str, Heads]] = {surrogate: {} for surrogate in surrogates}
+    for name, path in options.heads:
+        loaded = Heads.load(path)
+        if loaded.model not in found:
+            raise InputError(
+                f"{path} was learnt for {loaded.model}, which is not one of the surrogates "
+                f"({', '.join(found)}). Name it with --surrogate or --also-by."
+            )
+        found[loaded.model][name] = loaded
+    return found
+
+
+def _check_calls(options: argparse.Namespace, left: Sequence[Case], ranked: int) -> None:
+    """Say how many calls will be made at most, before any is made; refuse more than are allowed."""
+    from benchmarks.closed.run import most_calls
+
+    calls = sum(most_calls(case, ranked) for case in left)
+    if calls > options.max_calls:
+        raise InputError(
+            f"{len(left)} prompts take up to {calls:,} calls of {options.answering}, and --max-calls "
+            f"allows {options.max_calls:,}. Raise it, or lower --limit."
+        )
+    if not options.quiet:
+        note(
+            f"ropelime: up to {calls:,} calls of {options.answering} for {len(left)} prompts; those "
+            "in the cache of answers are not made again."
+        )
+
+
+@contextmanager
+def _conversing(
+    options: argparse.Namespace, answering: LocalSurrogate | AnsweringModel | None
+) -> Iterator[Converse | None]:
+    """What begins conversations with the answering model, while its connections are open."""
+    from benchmarks.closed.answering import LocalConversation, ServedConversation
+    from ropelime.answering import AnsweringModel
+    from ropelime.clients.pool import Pool
+
+    if answering is None:
+        yield None
+    elif isinstance(answering, AnsweringModel):
+        with Pool(options.concurrency) as pool:
+            yield partial(ServedConversation, answering, pool)
+    else:
+        yield partial(LocalConversation, answering, most=MOST[options.kind])
+
+
+def _described(name: str, model: LocalSurrogate | AnsweringModel) -> dict[str, Any]:
     """What is recorded about a model: its name instead of its path."""
-    return {**model.describe(), "name": _short(name)}
+    return {**model.describe(), "name": short(name)}
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """The name of a model in the tables."""
-    return Path(name).stem
+    _, at_server, model = name.partition("#")
+    return model.rpartition("/")[2] if at_server else Path(name).stem

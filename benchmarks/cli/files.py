@@ -1,4 +1,4 @@
-"""``report`` and ``compress``: what is done with results files."""
+"""``report``, ``compress`` and ``lexical``: what is done with results files."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def add(commands: Any) -> None:
     kind.add_argument("results", nargs="+", type=Path, metavar="FILE")
     kind.add_argument("--undo", action="store_true", help="decompress, so that a run can be resumed")
     kind.set_defaults(run=compress)
+    text = "add rankings by words to results of hotpotqa, budget and mmlu that were made without them"
+    kind = shared.new_command(commands, "lexical", text)
+    kind.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed or not")
+    kind.add_argument("--data", type=Path, metavar="FILE", help="the data set (default: hub copy)")
+    kind.set_defaults(run=lexical)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -37,3 +42,11 @@ def compress(options: argparse.Namespace) -> None:
     change = store.decompress if options.undo else store.compress
     for path in options.results:
         print(change(path))
+
+
+def lexical(options: argparse.Namespace) -> None:
+    """Add rankings by words to results files; no model is needed."""
+    from benchmarks import lexical_rows
+
+    for path in options.results:
+        print(f"{path}: {lexical_rows.add(path, options.data)} rows added")

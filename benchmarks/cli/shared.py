@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 # Options of the command line that results files name, unless they have their default.
 _NAMED = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed", "generator"]
-_NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answering", "skip"]
+_NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answering", "skip", "masks"]
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
-_DEFAULTS |= {"memory": 0, "skip": 0}
-_SWITCHES = ("scaling", "start", "cached_only")
+_DEFAULTS |= {"memory": 0, "skip": 0, "masks": 32}
+_SWITCHES = ("scaling", "start", "cached_only", "labels_only")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -115,7 +115,7 @@ def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = Non
 def command(options: argparse.Namespace) -> str:
     """The command as anyone can repeat it: local paths by their names only."""
     words = ["python", "-m", "benchmarks", options.bench]
-    words += [options.kind] if options.bench == "closed" else []
+    words += [options.kind] if options.bench in ("closed", "heads") else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
     names = _NAMED.copy()
     if options.bench == "speed" and options.shape and "scaling" not in switches:
@@ -126,8 +126,14 @@ def command(options: argparse.Namespace) -> str:
             local = name in ("surrogate", "answering") and Path(value).expanduser().exists()
             words += [f"--{name.replace('_', '-')}", Path(value).name if local else str(value)]
     words += [f"--{name.replace('_', '-')}" for name in switches]
+    if sampling := getattr(options, "sampling", None):
+        words += ["--sampling", *sampling]
     if also := getattr(options, "also_by", None):
         words += ["--also-by", *(Path(name).name for name in also)]
+    for name, path in getattr(options, "heads", ()):
+        words += ["--heads", f"{name}={path.name}"]
+    if getattr(options, "answers", None):
+        words += ["--answers", options.answers.name]
     if getattr(options, "actors", None):
         words += ["--actors", *map(str, options.actors)]
     if options.data:

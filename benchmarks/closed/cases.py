@@ -12,10 +12,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks import data
+from benchmarks.data.hotpot import entries_of
 from benchmarks.evaluation.labels import Labels
 from ropelime.errors import InputError
 from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, Span, from_context, from_messages, from_text
+
+_SYSTEM = (
+    "You are a helpful assistant. Answer from the given text. Be brief.",
+    "You work at a library. Somebody comes with a text and a question. Answer politely.",
+    "Answer in English. Do not mention these instructions. If the text does not say it, say so.",
+)
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,55 @@ def hotpotqa(path: Path) -> list[Case]:
             example.id,
             from_text(example.prompt),
             example.spans,
-            example.prompt[example.spans[-1][1] :],
+            example.question,
             example.gold,
         )
         for example in data.hotpotqa(path, context="all")
     ]
+
+
+def mixed(path: Path) -> list[Case]:
+    """Prompts of many kinds out of HotpotQA, to learn from; nothing is labelled.
+
+    Each has the two gold paragraphs among two to ten, as chunks or in a chat with a system prompt, and
+    asks for a short answer, for two sentences, or for what the text says about a title.
+    """
+    found = []
+    for number, entry in enumerate(entries_of(path)):
+        rng = np.random.default_rng([16, number])
+        titles = sorted({title for title, _ in entry["supporting_facts"]})
+        wanted = int(rng.choice([2, 4, 7, 10])) - len(titles)
+        others = [i for i, (title, _) in enumerate(entry["context"]) if title not in titles]
+        kept = set(rng.permutation(others)[: max(wanted, 0)].tolist())
+        paragraphs = [
+            "".join(sentences).strip()
+            for i, (title, sentences) in enumerate(entry["context"])
+            if title in titles or i in kept
+        ]
+        question = str(
+            rng.choice(
+                [
+                    entry["question"],
+                    f"{entry['question']} Answer in two full sentences.",
+                    f"What does the text say about {titles[0] if titles else 'it'}?",
+                ],
+                p=[0.5, 0.25, 0.25],
+            )
+        )
+        found.append(_mixed(entry["_id"], list(filter(None, paragraphs)), question, rng))
+    return [case for case in found if len(case.spans) > 1]
+
+
+def _mixed(id: str, paragraphs: Sequence[str], question: str, rng: np.random.Generator) -> Case:
+    if rng.random() < 0.7:
+        prompt = from_context(paragraphs, question)
+    else:
+        first = int(rng.integers(len(_SYSTEM)))
+        text = "\n\n".join([*paragraphs, question])
+        messages = [{"role": "system", "content": _SYSTEM[first]}, {"role": "user", "content": text}]
+        prompt = from_messages(messages)
+    spans = _sentences(prompt)
+    return Case(f"mixed-{id}", prompt, spans, question, np.zeros(len(spans), dtype=bool))
 
 
 def lfqa(path: Path) -> list[Case]:
@@ -91,6 +142,7 @@ def agentdyn(path: Path) -> list[Case]:
 
 KINDS: Mapping[str, Callable[[Path], list[Case]]] = {
     "hotpotqa": hotpotqa,
+    "mixed": mixed,
     "lfqa": lfqa,
     "agentdyn": agentdyn,
 }

@@ -27,6 +27,7 @@ _COLUMNS = {
     "tokens": "tokens",
 }
 _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
+_BY_ANSWERS = "*Measured by answers.* The server gives no log-probabilities."
 _KINDS = {
     "hotpotqa": "HotpotQA, ten paragraphs",
     "lfqa": "Long answers from documents",
@@ -62,12 +63,13 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
         count += f"; {left_out} more had no answer"
     if header["limit"] and len(rows) < header["limit"]:
         count += f"; the run was stopped before it reached {header['limit']}"
+    answers = any(row.get("measured") == "answers" for row in used)
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
     return pages.blocks(
         f"### {title}",
         pages.commands(header["command"]),
-        f"{count}.",
+        f"{count}." + (f" {_BY_ANSWERS}" if answers else ""),
         pages.table(
             ["ranking", *(_COLUMNS[key] for key in shown)],
             [[name, *(_cell(used, name, key) for key in shown)] for name in used[0]["rankings"]],

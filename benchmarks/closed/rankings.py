@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from benchmarks import lexical, methods
+from benchmarks.closed import peers
 from benchmarks.closed.cases import Case
+from benchmarks.closed.heads import Heads
 from benchmarks.memo import Memo
 from benchmarks.method import Method, method, options_of, preset
 from benchmarks.names import EVIDENCE, FAITHFUL
@@ -25,14 +27,16 @@ RANDOM, ORACLE, ARC_JSD = "random", "leave-one-out of the answering model", "ARC
 
 def lexicals(case: Case, output: str) -> dict[str, Floats]:
     """The rankings by words alone."""
-    parts, question = case.parts, case.question
-    return {
-        "BM25(question)": lexical.bm25(question, parts),
-        "BM25(answer)": lexical.bm25(output, parts),
-        "BM25(question + answer)": lexical.bm25(f"{question} {output}", parts),
-        "BM25(question + 2 × answer)": lexical.bm25(f"{question} {output} {output}", parts),
-        "longest common substring": lexical.longest_common(output, parts),
-    }
+    return {name: rank(case.question, output, case.parts) for name, rank in lexical.RANKINGS.items()}
+
+
+def count(surrogates: Collection[Surrogate], *, exact: bool) -> int:
+    """How many rankings there are for each case that is asked again."""
+    found = 1 + len(lexical.RANKINGS) + 1  # random and the oracle
+    for surrogate in surrogates:
+        found += sum(exact or m.scoring == "cached" for m in compared())
+        found += exact and isinstance(surrogate, LocalSurrogate)  # ARC-JSD
+    return found
 
 
 def compared() -> list[Method]:
@@ -50,7 +54,13 @@ def compared() -> list[Method]:
 
 
 def by_surrogate(
-    case: Case, output: str, surrogate: Surrogate, seed: tuple[int, ...], *, exact: bool = True
+    case: Case,
+    output: str,
+    surrogate: Surrogate,
+    seed: tuple[int, ...],
+    *,
+    exact: bool = True,
+    heads: Mapping[str, Heads] | None = None,
 ) -> tuple[dict[str, Floats], Mapping[str, int]]:
     """The weights of every method by one surrogate, and the tokens that each takes.
 
@@ -60,6 +70,7 @@ def by_surrogate(
         surrogate: The model that scores it.
         seed: Seed of the masks.
         exact: Whether to run the methods that score exactly, too.
+        heads: Weights of heads that were learnt for this surrogate, by name.
     """
     chosen = [m for m in compared() if exact or m.scoring == "cached"]
     memo = Memo(surrogate, [m.recipe for m in chosen])
@@ -73,10 +84,14 @@ def by_surrogate(
         assert isinstance(e, Explanation)
         weights[m.name] = np.asarray(e.weights)
         tokens[m.name] = int(m.scores(e).tokens.sum())
-    if exact and isinstance(surrogate, LocalSurrogate):
+    if isinstance(surrogate, LocalSurrogate):
         assert isinstance(scorer.scorer, LocalScorer)
-        weights[ARC_JSD] = arc_jsd(surrogate, scorer.scorer, len(case.spans))
-        tokens[ARC_JSD] = tokens["leave-one-out, kl"]
+        if exact:
+            weights[ARC_JSD] = arc_jsd(surrogate, scorer.scorer, len(case.spans))
+            tokens[ARC_JSD] = tokens["leave-one-out, kl"]
+        found, took = peers.by_peers(surrogate, scorer, seed, heads=heads or {}, exact=exact)
+        weights |= found
+        tokens |= took
     return weights, tokens
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.closed import rankings
-from benchmarks.closed.answering import Conversation
+from benchmarks.closed.answering import Conversation, Converse
 from benchmarks.closed.cases import Case
+from benchmarks.closed.heads import Heads
 from benchmarks.evaluation import agreement, held_out, spearman
+from benchmarks.evaluation.faithfulness import HELD_OUT
 from benchmarks.store import Row, Store
 from ropelime.surrogate import Surrogate
-from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats, Masks
 
@@ -24,50 +25,68 @@ _CLIP = (-0.5, 1.5)
 
 def run(
     cases: Sequence[Case],
-    answering: LocalSurrogate | None,
+    converse: Converse | None,
     surrogates: Mapping[str, Surrogate],
     store: Store,
     *,
     seed: int,
-    most: int,
     exact: bool = True,
+    compare: bool = True,
+    heads: Mapping[str, Mapping[str, Heads]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run every case that the store does not hold yet.
 
     Args:
         cases: The cases.
-        answering: The model that answers; None where the cases come with answers, which are then
-            compared with labels only.
+        converse: Begins a conversation about a prompt with the model that answers; None where the
+            cases come with answers, which are then compared with labels only.
         surrogates: The models that explain, by name.
         store: Where the rows go.
         seed: Seed of all masks; case i draws from (seed, i).
-        most: The most tokens of an answer.
         exact: Whether to run the methods that score exactly, too.
+        compare: Whether to compare rankings; otherwise the answering model is asked only.
+        heads: Learnt weights of heads, by surrogate and then by name.
         progress: Called with the cases done and in all.
     """
     for number, case in enumerate(cases):
         if progress:
             progress(number, len(cases))
         if case.id not in store.done:
-            store.add(case.id, [_case(case, answering, surrogates, (seed, number), most, exact)])
+            row = _case(case, converse, surrogates, (seed, number), exact, compare, heads or {})
+            store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))
 
 
+def most_calls(case: Case, ranked: int) -> int:
+    """How many answers a case takes at most.
+
+    With the whole prompt and with none of its parts, without each of them, under the held-out masks,
+    and for each ranking under all masks but the one without its first part, which is known by then.
+
+    Args:
+        case: The case.
+        ranked: How many rankings are compared.
+    """
+    n = len(case.spans)
+    return 2 + n + min(HELD_OUT, 1 << n) + ranked * (len(NECESSITY) + len(SUFFICIENCY) - 1)
+
+
 def _case(
     case: Case,
-    answering: LocalSurrogate | None,
+    converse: Converse | None,
     surrogates: Mapping[str, Surrogate],
     seed: tuple[int, int],
-    most: int,
     exact: bool,
+    compare: bool,
+    heads: Mapping[str, Mapping[str, Heads]],
 ) -> Row:
     n = len(case.spans)
     full = np.ones((1, n), dtype=bool)
-    talk = None if answering is None else Conversation(answering, case.prompt, case.spans, most=most)
+    talk = None if converse is None else converse(case.prompt, case.spans)
     output = case.output or (talk.answers(full)[0] if talk else "")
-    known: Row = {"example": case.id, "method": CASE, "features": n}
+    known: Row = {"example": case.id, "method": CASE, "number": seed[1], "features": n}
     known["gold"] = np.flatnonzero(case.gold).tolist()
     if not output:
         return {**known, "skipped": "no answer"}
@@ -75,7 +94,9 @@ def _case(
     weights |= rankings.lexicals(case, output)
     tokens: dict[str, int] = {}
     for name, surrogate in surrogates.items():
-        found, took = rankings.by_surrogate(case, output, surrogate, seed, exact=exact)
+        found, took = rankings.by_surrogate(
+            case, output, surrogate, seed, exact=exact, heads=heads.get(name)
+        )
         weights |= {f"{name}: {method}": each for method, each in found.items()}
         tokens |= {f"{name}: {method}": each for method, each in took.items()}
     rng = np.random.default_rng([*seed, 3])
@@ -85,24 +106,27 @@ def _case(
         return {**known, "rankings": _with(figures, weights, tokens)}
     talk.explain(output)
     removed = rankings.leave_one_out(n)
-    logprob = talk.logprob(np.concatenate([full, ~full, removed]))
+    score = talk.score(np.concatenate([full, ~full, removed]))
     unseen = held_out(n, np.random.default_rng([*seed, 1]))
-    true = talk.logprob(unseen)
-    weights[rankings.ORACLE] = logprob[0] - logprob[2:]
+    true = talk.score(unseen)
+    weights[rankings.ORACLE] = score[0] - score[2:]
     orders = {name: rankings.ranked(each, rng) for name, each in weights.items()}
-    needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
-    talk.logprob(needed)  # all of them in few batches
+    needed = removed
+    if compare:
+        needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
+        talk.score(needed)  # all of them in few batches
     answers = talk.answers(np.concatenate([~full, needed]))
-    figures = {}
-    for name, each in weights.items():
+    figures = {rankings.ORACLE: {}}
+    for name, each in weights.items() if compare else ():
         figures[name] = _labels(each, orders[name], case)
-        figures[name] |= _against(talk, output, orders[name], logprob)
+        figures[name] |= _against(talk, output, orders[name], score)
         figures[name]["lds"] = _rounded(spearman(unseen @ each, true))
     return {
         **known,
         "output": output,
-        "full": _rounded(logprob[0]),
-        "none": _rounded(logprob[1]),
+        "measured": talk.measured,
+        "full": _rounded(score[0]),
+        "none": _rounded(score[1]),
         "kept": [round(token_f1(answer, output), 5) for answer in answers[: n + 1]],
         "held_out": _rounded(true),
         "rankings": _with(figures, weights, tokens),
@@ -129,15 +153,18 @@ def _masks(order: Sequence[int], n: int) -> Masks:
     return masks
 
 
-def _against(talk: Conversation, output: str, order: Sequence[int], logprob: Floats) -> Row:
-    """Necessity and sufficiency of a ranking for the answering model."""
+def _against(talk: Conversation, output: str, order: Sequence[int], score: Floats) -> Row:
+    """Necessity and sufficiency of a ranking for the answering model.
+
+    A fall of the log-probability is divided by that without any part; one of token F1 is not.
+    """
     masks = _masks(order, len(order))
-    scores, answers = talk.logprob(masks), talk.answers(masks)
+    scores, answers = talk.score(masks), talk.answers(masks)
     same = [token_f1(answer, output) for answer in answers]
-    effect = logprob[0] - logprob[1]
+    effect = 1.0 if talk.measured == "answers" else score[0] - score[1]
     row: Row = {}
     for i, k in enumerate(NECESSITY):
-        drop = (logprob[0] - scores[i]) / effect if abs(effect) > 1e-6 else 0.0
+        drop = (score[0] - scores[i]) / effect if abs(effect) > 1e-6 else 0.0
         row[f"necessity{k}"] = _rounded(float(np.clip(drop, *_CLIP)))
         row[f"kept{k}"] = _rounded(same[i])
     for i, k in enumerate(SUFFICIENCY, len(NECESSITY)):

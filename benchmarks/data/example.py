@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +35,22 @@ class Example:
     spans: tuple[Span, ...]
     gold: npt.NDArray[np.bool_]
     answer: str
+
+    @property
+    def parts(self) -> list[str]:
+        """The texts of the features."""
+        return [self.prompt[start:end] for start, end in self.spans]
+
+    @property
+    def question(self) -> str:
+        """What was asked: the text behind the last feature; the whole prompt if there is none."""
+        return self.prompt[self.spans[-1][1] :].strip() or self.prompt
+
+
+def digest(examples: Sequence[Example]) -> str:
+    """A digest of the examples, whatever file they are from."""
+    known = [[e.id, e.spans, e.gold.tolist(), e.answer] for e in examples]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 
 def bucket(features: int) -> str:

@@ -31,7 +31,7 @@ def hotpotqa(path: Path | None, *, context: str, limit: int | None = None) -> li
     """
     sizes = {name: size if limit is None else min(size, limit) for name, _, size in BUCKETS}
     found: list[Example] = []
-    entries = [entry for entry in _entries(path) if len(entry["context"]) == 10]
+    entries = [entry for entry in entries_of(path) if len(entry["context"]) == 10]
     for number, entry in enumerate(entries):
         if context == "twice":
             entry = _twice(entry)
@@ -54,7 +54,8 @@ def hotpotqa(path: Path | None, *, context: str, limit: int | None = None) -> li
     return found
 
 
-def _entries(path: Path | None) -> Iterable[dict[str, Any]]:
+def entries_of(path: Path | None) -> Iterable[dict[str, Any]]:
+    """The examples in the official format, from a file or from the hub."""
     if path is None:
         rows = sources.from_hub(SOURCE, "distractor", "validation")
         for row in rows:

@@ -31,6 +31,10 @@ class DeclinedError(ModelError):
     """A server that works has refused this one request, or returned an empty answer."""
 
 
+class EmptyAnswerError(DeclinedError):
+    """A model has answered, with nothing."""
+
+
 # What can be wrong with one input of many. Anything else (a lost device, a full disk) ends them all.
 FORGIVEN = (RopeLimeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 

@@ -135,7 +135,8 @@ class Explanation(ExplanationData):
             base_url: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
             api_key: As in :func:`ropelime.ask`.
             sampling: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
-            messages: The chat as it was sent, if it holds tool calls and ``ask`` did not record it.
+            messages: The chat as it was sent. Without it, tool calls that ``ask`` did not record are
+                written out as text.
             price: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
             timeout: As in :func:`ropelime.ask`.
             retries: As in :func:`ropelime.ask`.

@@ -27,7 +27,7 @@ from ropelime.text.features import GRANULARITIES
 from ropelime.text.prompt import Span, check_text, naming_field
 
 Granularity = Literal["token", "word", "sentence", "paragraph", "document", "message"]
-PresetName = Literal["evidence", "faithful", "paper"]
+PresetName = Literal["evidence", "instant", "faithful", "paper"]
 Scoring = Literal["cached", "exact"]
 SCORING: tuple[Scoring, ...] = ("exact", "cached")
 _CONTRAST = "contrast"
@@ -58,7 +58,7 @@ class Preset:
 
 
 PRESETS: Mapping[str, Preset] = {
-    # Which parts would a person cite for this answer? Cached leave-one-out.
+    # What does each part do for this answer? Cached leave-one-out, and shared words.
     "evidence": Preset(
         scoring="cached",
         sampler="leave-one-out-first",
@@ -67,6 +67,15 @@ PRESETS: Mapping[str, Preset] = {
         regressor="wls",
         exact_sampler="leave-one-out-first",
         follow_up=if_redundant,
+    ),
+    # The same from one forward pass without any ablation: attention, and shared words.
+    "instant": Preset(
+        scoring="cached",
+        sampler="none",
+        target="instant",
+        kernel="uniform",
+        regressor="wls",
+        exact_sampler="none",
     ),
     # Which parts predict the probability of the answer under ablations? Random-half masks.
     "faithful": Preset(
@@ -185,9 +194,10 @@ class Options:
     )  # fmt: skip
     preset: PresetName = _option(
         "evidence", _named("preset", tuple(PRESETS)), PresetName,
-        "which question to answer; evidence: what a person would cite for the answer (leave-one-out); "
-        "faithful: what predicts its probability under ablations (random-half masks); paper: what the "
-        "method of the paper gives (Sparse-K)",
+        "how to explain; evidence: what each part does for the answer (leave-one-out, and the words "
+        "that it shares with the answer); instant: the same in one pass (attention, and words); "
+        "faithful: what predicts the answer's probability under ablations (random-half masks); paper: "
+        "what the method of the paper gives (Sparse-K)",
         choices=tuple(PRESETS), metavar="NAME",
     )  # fmt: skip
     sampler: Any = _strategy(SAMPLERS, resolve_sampler, "which masks to score")

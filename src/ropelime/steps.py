@@ -21,6 +21,7 @@ from ropelime.registry import describe
 from ropelime.results.explanation import Cost, ExplanationData, explained
 from ropelime.surrogate.base import Scorer, ScoreRequest, Surrogate, check_only_output
 from ropelime.text.features import Feature, split
+from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Prompt
 from ropelime.typing import Ints, Masks
 
@@ -32,10 +33,6 @@ _CACHED = (
     "scored exactly."
 )
 _NOT_CACHED = "{} no cached scoring of this prompt: every masked prompt was scored exactly."
-_QUESTION = (
-    "A feature counts for its effect on the answer and{} for its effect on the question before it. "
-    "For the answer alone: target='shift'."
-)
 _INSTEAD = "Weights say what supports this answer over {!r}: negative ones support that one."
 
 
@@ -68,7 +65,8 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
     schedule = options.schedule(cached=prepared.cached)
     scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
     # Fit: how much does each feature contribute to the target?
-    attribution = fit(scores.fitted(), options.recipe)
+    words = shared_words(prompt, features, output)
+    attribution = fit(scores.fitted(), options.recipe, words=words)
     masks, tokens = scores.distinct(), scores.tokens_run
     pairs = () if before is None else before.interactions
     if before is not None:  # what was scored besides the fit, such as interactions
@@ -126,6 +124,7 @@ class Prepared:
             spaces=() if space is None else (space,),
             cached=wanted.cached,
             question=self.question,
+            attention=self.recipe.target.needs_attention,
         )
         if self.alternative is None:
             (scores,) = yield [request]
@@ -147,8 +146,7 @@ def prepare(
         instead = _INSTEAD.format(options.instead_of)
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
-    factor = ", as much," if weight == 1 else f", times {weight:g},"
-    notes = tuple(filter(None, (how, _QUESTION.format(factor) if weight else "", instead)))
+    notes = tuple(filter(None, (how, instead)))
     return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes)
 
 
@@ -159,6 +157,7 @@ def check_capabilities(surrogate: Surrogate, options: Options) -> None:
             check_only_output(
                 kl=each.recipe.target.needs_kl,
                 spaces=each.recipe.kernel.space is not None,
+                attention=each.recipe.target.needs_attention,
                 cached=each.scoring == "cached",
             )
     if options.instead_of is not None and not surrogate.sees_output:

@@ -25,11 +25,11 @@ from typing import Any
 from ropelime.answering import AnsweringModel, E
 from ropelime.clients.openai import server
 from ropelime.clients.sdk import key_of, sdk
-from ropelime.errors import DeclinedError, InputError, RopeLimeError, worded
+from ropelime.errors import DeclinedError, EmptyAnswerError, InputError, RopeLimeError, worded
 from ropelime.progress import Callback
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.verification import CHANGED_BELOW, Verified, VerifyingCall
-from ropelime.text.ablated import Chat, messages_of, without
+from ropelime.text.ablated import Chat, ablated, messages_of
 from ropelime.text.similarity import Similarity, token_f1
 
 _KEPT = 3  # parts that are kept alone
@@ -135,7 +135,7 @@ class Verifier:
         """
         self.check(answering)
         chat = messages_of(e.prompt, messages)
-        answering.call(e.prompt, chat)  # refuses a missing key, and more
+        answering.call(e.prompt, ablated(e.prompt, e.features, (), chat))  # refuses a missing key, ...
         each = _estimate(e, answering)
         self._say(each, answering, say)
         calls = seen = _seen_before(e, answering)
@@ -308,10 +308,12 @@ def _call(e: ExplanationData, answering: AnsweringModel, chat: Chat, step: Step)
     kind, features = step
     rest = set(range(len(e.features))) - set(features)
     removed = {"without": features, "only": rest, "again": ()}[kind]
-    call = answering.call(e.prompt, without(e.prompt, e.features, removed, chat))
-    if kind == "again":
-        given = replace(answering, cache=False).answer(call)
-    else:
-        given = answering.known(call) or answering.answer(call)
+    call = answering.call(e.prompt, ablated(e.prompt, e.features, removed, chat))
+    known = None if kind == "again" else answering.known(call)
+    model = replace(answering, cache=answering.cache and kind != "again")
+    try:
+        given = known or model.answer(call)
+    except EmptyAnswerError:  # without some parts, a model may have nothing to say
+        return VerifyingCall(kind, features, e.output, "", 0.0, True)
     cost, cached = given.record["cost"], given.record["cached"]
     return VerifyingCall(kind, features, e.output, given.text, 0.0, True, cost, cached)

@@ -14,6 +14,7 @@ from benchmarks import data, methods, report
 from benchmarks.budgets.calibration import calibration
 from benchmarks.budgets.tables import tokens_share
 from benchmarks.cli import main
+from benchmarks.names import LEXICAL
 from benchmarks.store import read
 from benchmarks.summary import load
 from conftest import byte_level, tiny_model
@@ -69,9 +70,9 @@ def test_rows_hold_costs_and_indicators_of_trust(ran: Path) -> None:
     assert header["bench"] == "budget"
     by = {(row["example"], row["method"]): row for row in rows}
     names = [m.name for m in methods.budget("gold")]
-    assert {m for _, m in by} == {*names, "chance"}
+    assert {m for _, m in by} == {*names, "chance", *LEXICAL}
     for (example, name), row in by.items():
-        if name == "chance":
+        if name in ("chance", *LEXICAL):
             continue
         assert row["run"] <= row["tokens"] + row["masks"], "shared work is run once"
         known = {k[3:]: v for k, v in row.items() if k[:3] == "by_"}

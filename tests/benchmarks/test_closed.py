@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,18 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
 
+import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
+from benchmarks.cli import main
 from benchmarks.closed import cases, rankings, run
-from benchmarks.closed.answering import Conversation
+from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
+from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
 from benchmarks.store import Store, read
+from conftest import byte_level, tiny_model
+from ropelime.answering import AnsweringModel
+from ropelime.clients.pool import Pool
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import split
@@ -26,6 +34,10 @@ from ropelime.text.similarity import token_f1
 
 Tiny = Callable[..., LocalSurrogate]
 MOST = 6
+
+
+def local(model: LocalSurrogate) -> Converse:
+    return partial(LocalConversation, model, most=MOST)
 
 
 @pytest.fixture
@@ -63,23 +75,23 @@ class TestConversation:
         model = tiny()
         n = len(case.spans)
         masks = np.concatenate([np.ones((1, n), dtype=bool), rankings.leave_one_out(n)[:3]])
-        talk = Conversation(model, case.prompt, case.spans, most=MOST)
+        talk = LocalConversation(model, case.prompt, case.spans, most=MOST)
         together = talk.answers(masks)
         for mask, answer in zip(masks, together, strict=True):
-            alone = Conversation(model, case.prompt, case.spans, most=MOST)
+            alone = LocalConversation(model, case.prompt, case.spans, most=MOST)
             assert alone.answers(mask[None]) == [answer]
         assert len(set(together)) > 1
 
     def test_scores_are_those_of_the_surrogate(self, case: cases.Case, tiny: Tiny) -> None:
         model, n = tiny(), len(case.spans)
-        talk = Conversation(model, case.prompt, case.spans, most=MOST)
+        talk = LocalConversation(model, case.prompt, case.spans, most=MOST)
         talk.explain("Paris")
         features = split(case.prompt, case.spans, token_spans=model.token_spans)
         scorer = model.prepare(case.prompt, features, "Paris", ablation=Ablation())
         masks = np.concatenate([np.ones((1, n), dtype=bool), rankings.leave_one_out(n)])
         expected = scorer.score(masks, kl=False).output_logprob
-        np.testing.assert_allclose(talk.logprob(masks), expected, atol=1e-4)
-        np.testing.assert_allclose(talk.logprob(masks[2:4]), expected[2:4], atol=1e-4)
+        np.testing.assert_allclose(talk.score(masks), expected, atol=1e-4)
+        np.testing.assert_allclose(talk.score(masks[2:4]), expected[2:4], atol=1e-4)
 
 
 def test_arc_jsd_is_scipys(case: cases.Case, tiny: Tiny) -> None:
@@ -110,7 +122,7 @@ class TestRun:
         store = Store(folder / "closed.jsonl", {"bench": "closed"}, [run.CASE])
         models = {"tiny": tiny()}
         case = replace(case, output="Paris")  # the tiny model's own is blank
-        run.run([case], how.pop("answering", tiny()), models, store, seed=0, most=MOST, **how)
+        run.run([case], how.pop("converse", local(tiny())), models, store, seed=0, **how)
         (row,) = read(folder / "closed.jsonl")[1]
         return dict(row)
 
@@ -127,6 +139,7 @@ class TestRun:
         assert oracle["kept1"] == row["kept"][1 + first]
         assert len(row["kept"]) == n + 1
         assert len(row["held_out"]) == 64
+        assert row["measured"] == "log-probability"
         for figures in found.values():
             assert {"necessity1", "necessity3", "sufficiency2", "sufficiency4", "lds", "f1"} <= set(
                 figures
@@ -141,10 +154,117 @@ class TestRun:
     def test_without_an_answering_model_labels_remain(
         self, case: cases.Case, tiny: Tiny, tmp_path: Path
     ) -> None:
-        row = self.rows(case, tiny, tmp_path, answering=None, exact=False)
+        row = self.rows(case, tiny, tmp_path, converse=None, exact=False)
         assert rankings.ORACLE not in row["rankings"]
         assert set(row["rankings"]["BM25(answer)"]) == {"first", "f1", "auroc", "tokens", "weights"}
         assert f"tiny: {CONTEXTCITE}" not in row["rankings"]
+
+
+def knows(handler: servers.Handler) -> None:
+    """A model that reads "a1 is here." and "B": it says Paris with both, Rome without the first."""
+    text = handler.body["messages"][0]["content"]
+    if not text.endswith("\n\nWho?"):
+        answer = "I cannot see a question."
+    elif "a1 is here." not in text:
+        answer = "Rome"
+    else:
+        answer = "Paris" if "four b." in text else "In Paris"
+    servers.says(answer)(handler)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[servers.Proxy]:
+    pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path / "cache"))
+    with servers.Proxy(otherwise=knows).running() as proxy:
+        yield proxy
+
+
+@pytest.mark.slow
+class TestServed:
+    """An answering model behind a server that gives answers only."""
+
+    @pytest.fixture
+    def closed(self, server: servers.Proxy, tmp_path: Path) -> Callable[..., int]:
+        tiny_model("llama").model.save_pretrained(tmp_path / "tiny")
+        byte_level("chatml").save_pretrained(tmp_path / "tiny")
+        data = write_hotpotqa(tmp_path / "hotpot.json", [sized("four", 4)])
+
+        def call(*more: str) -> int:
+            given = ["--answering", f"{server.url}#org/big", "--data", str(data)]
+            here = ["--surrogate", str(tmp_path / "tiny"), "--device", "cpu", "--dtype", "float32"]
+            results = ["--results", str(tmp_path / "closed.jsonl"), "--cached-only"]
+            return main(["closed", "hotpotqa", *given, *here, *results, *more])
+
+        return call
+
+    def test_from_end_to_end(
+        self, closed: Any, server: servers.Proxy, tmp_path: Path, capsys: Any
+    ) -> None:
+        assert closed() == 0
+        header, (row,) = read(tmp_path / "closed.jsonl")
+        assert header["answering"] == {
+            "model": "org/big", "base_url": server.url, "name": "big",
+            "sampling": {"temperature": 0, "max_tokens": 32},
+        }  # fmt: skip
+        assert (row["measured"], row["output"]) == ("answers", "Paris")
+        assert (row["full"], row["none"]) == (1.0, 0.0)
+        # Without the part that it needs F1 is 0; with "In Paris" for "Paris" it is 2/3.
+        expected = np.zeros(row["features"])
+        spans = cases.hotpotqa(tmp_path / "hotpot.json")[0].parts
+        expected[[part.strip() for part in spans].index("a1 is here.")] = 1
+        expected[spans.index("four b.")] = 1 / 3
+        oracle = row["rankings"][rankings.ORACLE]
+        np.testing.assert_allclose(oracle["weights"], expected, atol=1e-4)
+        assert (oracle["necessity1"], oracle["kept1"], oracle["sufficiency2"]) == (1, 0, 1)
+        unseen = held_out(row["features"], np.random.default_rng([0, 0, 1]))
+        true = np.where(unseen @ (expected == 1), 2 / 3 + unseen @ (expected == 1 / 3) / 3, 0)
+        np.testing.assert_allclose(row["held_out"], true, atol=1e-4)
+        assert oracle["lds"] == pytest.approx(spearman(unseen @ expected, true), abs=1e-4)
+        for figures in row["rankings"].values():
+            assert figures["necessity1"] == pytest.approx(1 - figures["kept1"])
+        most = int(re.findall(r"up to (\d+) calls of .* for 1 prompts", capsys.readouterr().err)[0])
+        contents = [body["messages"][0]["content"] for body in server.seen]
+        assert len(set(contents)) == len(contents) <= most, "nothing is asked twice"
+        assert all(body["temperature"] == 0 for body in server.seen)
+
+    def test_answers_come_from_the_cache(
+        self, closed: Any, server: servers.Proxy, tmp_path: Path
+    ) -> None:
+        assert closed() == 0
+        assert closed("--max-calls", "1") == 0, "nothing is left to do"
+        first, asked = (tmp_path / "closed.jsonl").read_bytes(), len(server.seen)
+        (tmp_path / "closed.jsonl").unlink()
+        assert closed() == 0
+        assert (tmp_path / "closed.jsonl").read_bytes() == first
+        assert len(server.seen) == asked
+
+    def test_too_many_calls_are_refused_before_any_is_made(
+        self, closed: Any, server: servers.Proxy, tmp_path: Path, capsys: Any
+    ) -> None:
+        assert closed("--max-calls", "100") == 1
+        assert not (tmp_path / "closed.jsonl").exists()
+        assert re.search(r"take up to \d+ calls.* --max-calls allows 100", capsys.readouterr().err)
+        assert server.seen == []
+
+    def test_an_empty_answer_is_one(self, case: cases.Case, server: servers.Proxy) -> None:
+        server.faults = [servers.says("")]
+        with Pool(2) as pool:
+            talk = ServedConversation(AnsweringModel("m", server.url), pool, case.prompt, case.spans)
+            assert talk.answers(np.zeros((1, len(case.spans)), dtype=bool)) == [""]
+
+    def test_a_model_is_named_with_its_server(self, closed: Any, capsys: Any) -> None:
+        assert closed("--answering", "http://localhost:1/v1") == 1
+        assert "URL#MODEL" in capsys.readouterr().err
+
+    def test_the_page_says_how_it_was_measured(self, closed: Any, tmp_path: Path) -> None:
+        assert closed() == 0
+        (written,) = report.write([tmp_path / "closed.jsonl"], tmp_path)
+        text = written.read_text(encoding="utf-8")
+        assert "### HotpotQA, ten paragraphs: big answers" in text
+        assert "*Measured by answers.*" in text
 
 
 class TestCases:
@@ -178,7 +298,7 @@ def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     settings |= {"answering": {"name": "tiny"}, "limit": 3}
     store = Store(path, settings, [run.CASE])
     twice = [replace(case, id=name, output="Paris") for name in ("one", "two")]
-    run.run(twice, tiny(), {"tiny": tiny()}, store, seed=0, most=MOST, exact=False)
+    run.run(twice, local(tiny()), {"tiny": tiny()}, store, seed=0, exact=False)
     (written,) = report.write([path], tmp_path)
     text = written.read_text(encoding="utf-8")
     assert "### HotpotQA, ten paragraphs: tiny answers" in text

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ropelime import InputError
-from ropelime.text.ablated import Chat, messages_of, without
-from ropelime.text.features import split
+from ropelime.text.ablated import Chat, ablated, messages_of
+from ropelime.text.features import split, without
 from ropelime.text.prompt import from_context, from_messages, from_text
 
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"q": "Kessel"}'}}
@@ -27,7 +28,7 @@ def cut(
     messages: Sequence[Mapping[str, Any]], removed: Iterable[int], features: str = "message"
 ) -> Chat:
     prompt = from_messages(messages)
-    return without(prompt, split(prompt, features), removed, messages_of(prompt, messages))
+    return ablated(prompt, split(prompt, features), removed, messages_of(prompt, messages))
 
 
 def test_a_prompt_is_one_message() -> None:
@@ -35,15 +36,15 @@ def test_a_prompt_is_one_message() -> None:
     chat = messages_of(prompt)
     assert chat == [{"role": "user", "content": "One. Two. Three."}]
     features = split(prompt, "sentence")
-    assert without(prompt, features, [1], chat)[0]["content"] == "One. Three."
-    assert without(prompt, features, [0, 2], chat)[0]["content"] == "Two. "
-    assert without(prompt, features, [], chat) == chat
+    assert ablated(prompt, features, [1], chat)[0]["content"] == "One. Three."
+    assert ablated(prompt, features, [0, 2], chat)[0]["content"] == "Two. "
+    assert ablated(prompt, features, [], chat) == chat
 
 
 def test_a_removed_chunk_leaves_no_empty_lines() -> None:
     prompt = from_context(["One.", "Two."], "What?")
     features = split(prompt, "document")
-    (message,) = without(prompt, features, [0], messages_of(prompt))
+    (message,) = ablated(prompt, features, [0], messages_of(prompt))
     assert message["content"] == "Context:\nTwo.\n\nWhat?"
 
 
@@ -68,7 +69,7 @@ def test_what_is_left_of_arguments_is_json_or_nothing() -> None:
     prompt = from_messages(chat)
     start = prompt.text.index('"Kessel"')
     features = split(prompt, [(0, 3), (start, start + 8)])
-    left = without(prompt, features, [1], messages_of(prompt, chat))
+    left = ablated(prompt, features, [1], messages_of(prompt, chat))
     assert left[1]["content"] == "Wait."
     assert left[1]["tool_calls"][0]["function"] == {"name": "find", "arguments": "{}"}
 
@@ -96,8 +97,12 @@ def test_old_function_calls() -> None:
 def test_messages_out_of_the_prompt_alone() -> None:
     plain = [*CHAT[:1], {"role": "user", "content": "Where?"}]
     assert messages_of(from_messages(plain)) == plain
-    with pytest.raises(InputError, match="results of tools"):
-        messages_of(from_messages(CHAT))
+    prompt = from_messages(CHAT)
+    features = split(prompt, "message")
+    whole = ablated(prompt, features, [], messages_of(prompt))
+    assert whole == without(prompt, features, np.ones(4, dtype=bool)), "the call is written out"
+    assert whole[3] == {"role": "user", "content": "Result of a tool:\nOn the Dray."}
+    assert ablated(prompt, features, [3], messages_of(prompt)) == whole[:3]
     with pytest.raises(InputError, match="not those that were explained"):
         messages_of(from_messages(plain), CHAT)
     with pytest.raises(InputError, match="go with an explanation of messages"):

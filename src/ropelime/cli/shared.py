@@ -100,13 +100,14 @@ def answering(options: argparse.Namespace) -> dict[str, Any]:
         raise InputError("--price-in and --price-out go together.")
     return {
         **{name: getattr(options, name) for name in ("model", "base_url", "timeout", "retries")},
-        "sampling": _sampling(options.sampling),
+        "sampling": sampling_arguments(options.sampling),
         "price": None if options.price_in is None else (options.price_in, options.price_out),
         "cache": not options.no_cache,
     }
 
 
-def _sampling(pairs: list[str]) -> dict[str, Any]:
+def sampling_arguments(pairs: list[str]) -> dict[str, Any]:
+    """The arguments of a call from ``NAME=VALUE``."""
     sampling: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

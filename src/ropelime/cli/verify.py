@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("file", type=Path, help="an explanation that --json wrote")
     text = "the most calls to make (default 4)"
     add("--calls", "-k", type=shared.count, default=4, metavar="K", help=text)
-    add("--messages", metavar="FILE|-", help="the chat as it was sent, if it holds results of tools")
+    add("--messages", metavar="FILE|-", help="the chat as it was sent, if it holds tool calls")
     shared.add_max_cost(add)
     shared.add_answering(parser, required=False)
     shared.add_output(parser)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ropelime.clients.pool import Pool
 from ropelime.clients.sdk import KEY, OPENAI, Server, address, choice_of, hidden, split_at_key
-from ropelime.errors import DeclinedError, InputError
+from ropelime.errors import EmptyAnswerError, InputError
 from ropelime.files import dump, replacing
 from ropelime.text.prompt import answer_text
 
@@ -174,7 +174,7 @@ async def request(
                 on_text(held)
             answer = taken.answer()
     if not answer.strip():
-        raise DeclinedError(
+        raise EmptyAnswerError(
             f"{call.model} at {call.base_url} gave an empty answer (it ended with {taken.finish!r}). "
             "There is nothing to explain."
         )

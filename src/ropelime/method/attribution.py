@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ from ropelime.errors import InputError
 from ropelime.method.kernels import Kernel, resolve_kernel
 from ropelime.method.regression import LinearFit, Regressor, resolve_regressor, weighted_r2
 from ropelime.method.scores import Scores
-from ropelime.method.targets import Target, resolve_target
+from ropelime.method.targets import Evidence, Instant, Target, dependence, resolve_target
 from ropelime.method.uncertainty import estimate_uncertainty
 from ropelime.registry import describe
 from ropelime.typing import Floats
+
+_Z = 1.645  # standard deviations that cover 90 %
+# Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
+_POWER = {"shift": 2, "words": 4, "question": 2}
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,20 @@ class Attribution:
     effective_samples: float  # effective number of scored masks under the kernel's weights
     half_width: Floats  # as in Uncertainty
     cv_correlation: float
+    signals: Mapping[str, Floats] = field(default_factory=dict)  # (n,) the shares that each gives
 
 
-def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
+def fit(
+    scores: Scores, recipe: Recipe, *, words: Floats | None = None, tokens: bool = True
+) -> Attribution:
     """Fit the target on the masks; the first is the full prompt.
 
+    ``words`` (n,) says which words the features share with the answer, for targets that use them.
     Without ``tokens``, no output token is fitted by itself and ``token_weights`` has no columns.
     """
     target, regressor = recipe.target, recipe.regressor
+    if isinstance(target, Instant):
+        return instant(scores, target, words)
     locality = recipe.kernel.weigh(scores)
     if not (np.isfinite(locality).all() and locality.min() >= 0 and locality.sum() > 0):
         raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
@@ -85,7 +96,7 @@ def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
         shrinks=regressor.estimates_prior,
     )
     judged = scores.exact if control_variate else np.ones(len(values), dtype=bool)
-    return Attribution(
+    fitted = Attribution(
         normalized_weights=normalized(whole.coef),
         weights=target.support * whole.coef,
         token_weights=target.support * by_token,
@@ -94,6 +105,91 @@ def fit(scores: Scores, recipe: Recipe, *, tokens: bool = True) -> Attribution:
         half_width=uncertainty.half_width,
         cv_correlation=uncertainty.cv_correlation,
     )
+    if not isinstance(target, Evidence):
+        return fitted
+    asked = target.question_values(scores)
+    question = None if asked is None else target.support * solve(asked).coef
+    return evidence(fitted, target, dependence(scores), question, words)
+
+
+def evidence(
+    fitted: Attribution,
+    target: Evidence,
+    dependence: Floats,
+    question: Floats | None,
+    words: Floats | None,
+) -> Attribution:
+    """The shares of the features out of the fit of the answer's shift and the other signals.
+
+    Args:
+        fitted: The fit of the answer's shift.
+        target: How much each signal counts.
+        dependence: (T,) what the prompt does for each output token.
+        question: (n,) the coefficients of the question's shift, where it was scored.
+        words: (n,) what the features share with the answer.
+    """
+    shift = np.maximum(fitted.weights, 0.0)
+    found = {"shift": shift, "words": words, "question": question}
+    used = {name: v for name, v in found.items() if v is not None and target.signals[name]}
+    signals = {name: sharpened(values, _POWER[name]) for name, values in used.items()}
+    weights, counts = _mean(signals, target.signals)
+    # A share grows with the square of its part of the shift, and so does what is not known of it.
+    square = float((shift**2).sum()) or 1.0
+    slope = counts.get("shift", 0.0) * 2 * shift / square
+    half = np.minimum(slope * fitted.half_width * (1 - signals.get("shift", 0.0)), 1.0)
+    by_token = sharpened(np.maximum(fitted.token_weights, 0.0))
+    return replace(
+        fitted,
+        normalized_weights=normalized(weights),
+        weights=weights,
+        token_weights=by_token * dependence if by_token.shape[1] else by_token,
+        half_width=half,
+        signals=signals,
+    )
+
+
+def instant(scores: Scores, target: Instant, words: Floats | None) -> Attribution:
+    """The shares of the features out of attention and words; nothing is fitted."""
+    n = scores.masks.shape[1]
+    signals: dict[str, Floats] = {}
+    by_token = np.zeros((n, scores.logprob.shape[1]))
+    if scores.attention is not None and target.attention:
+        by_token = scores.attention.T / (scores.attention.sum() or 1.0)
+        signals["attention"] = by_token.sum(1)
+    if words is not None and target.words:
+        signals["words"] = sharpened(words, _POWER["words"])
+    weights, _ = _mean(signals, target.signals)
+    spread = np.std(list(signals.values()), axis=0) if len(signals) > 1 else np.zeros(n)
+    return Attribution(
+        normalized_weights=normalized(weights),
+        weights=weights,
+        token_weights=by_token,
+        r2=float("nan"),
+        effective_samples=1.0,
+        half_width=np.asarray(_Z * spread),  # how far the signals differ
+        cv_correlation=float("nan"),
+        signals=signals,
+    )
+
+
+def sharpened(values: Floats, power: int = 2) -> Floats:
+    """Shares by a power of what is above zero, in each column; all zero where nothing is."""
+    largest = np.maximum(values.max(0, initial=0.0), 1e-300)
+    raised = (np.maximum(values, 0.0) / largest) ** power
+    total = raised.sum(0)
+    return np.asarray(raised / np.where(total > 0, total, 1.0))
+
+
+def _mean(
+    signals: Mapping[str, Floats], counts: Mapping[str, float]
+) -> tuple[Floats, Mapping[str, float]]:
+    """The mean of the signals that say something, and how much each of them counted for."""
+    told = {name: counts[name] for name, share in signals.items() if share.any() and counts[name]}
+    total = sum(told.values())
+    if not total:
+        return np.zeros(len(next(iter(signals.values())))), {}
+    used = {name: count / total for name, count in told.items()}
+    return np.asarray(sum(used[name] * signals[name] for name in used)), used
 
 
 def normalized(weights: Floats) -> Floats:

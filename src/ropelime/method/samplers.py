@@ -42,6 +42,17 @@ class Sampler(ABC):
         """Draw at most ``budget`` masks, or the sampler's own number if None."""
 
 
+@dataclass(frozen=True)
+class NoMasks(Sampler):
+    """No masks at all: the full prompt, and the prompt with no feature, are enough."""
+
+    name: ClassVar[str] = "none"
+
+    def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
+        """Nothing."""
+        return Sample(np.zeros((0, n), dtype=bool), 0)
+
+
 _KEEP = {"sqrt": 1.0, "2sqrt": 2.0, "4sqrt": 4.0}
 _COUNT = ("M", "M/2", "M/4", "16k", "8k", "4k")
 
@@ -310,7 +321,7 @@ class Mixed(Sampler):
 
 SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (
     SparseK, BestSparseK, LeaveOneOut, LeaveOneOutFirst, OneAtATime,
-    Bernoulli, Hadamard, Exhaustive, ShapleyKernel, Mixed,
+    Bernoulli, Hadamard, Exhaustive, ShapleyKernel, Mixed, NoMasks,
 )}  # fmt: skip
 resolve_sampler = partial(resolve, "sampler", registry=SAMPLERS, base=Sampler)
 

@@ -143,7 +143,7 @@ class Schedule:
         if self.budget.seconds is not None:
             return (yield from self._timed(n, costs))
         drawn = self.draw(n, self.budget.masks)
-        if self.budget.tokens is not None:
+        if self.budget.tokens is not None and len(drawn.masks):
             drawn = self._affordable(n, drawn, costs, self.budget.tokens)
         check_enough(self.recipe.regressor, len(drawn.masks) + 1)  # before any forward pass
         scores = yield Round(np.concatenate([np.zeros((1, n), bool), drawn.masks]), self.cached)

@@ -42,6 +42,10 @@ class Scores:
         question: Scores of the question, where they were wanted.
         alternative: (N, U) log-probability of each token of the answer to compare with, if there is
             one.
+        attention: (T, n) how much of the attention that chosen heads pay to the features each output
+            token pays to each; sums to 1. Only where it was wanted.
+        without_features: (T,) log-probability of each output token with no feature, in scores that
+            are :meth:`fitted`.
     """
 
     masks: Masks
@@ -55,6 +59,8 @@ class Scores:
     exact: Masks = field(default_factory=lambda: np.zeros(0, dtype=bool))
     question: QuestionScores | None = None
     alternative: Floats | None = None
+    attention: Floats | None = None
+    without_features: Floats | None = None
 
     def __post_init__(self) -> None:
         if not len(self.exact):
@@ -83,7 +89,8 @@ class Scores:
 
     def fitted(self) -> Scores:
         """What is fitted: everything but the prompt with no feature."""
-        return self.select(np.delete(np.arange(len(self.masks)), 1))
+        left = self.select(np.delete(np.arange(len(self.masks)), 1))
+        return replace(left, without_features=self.logprob[1])
 
     def select(self, rows: Sequence[int] | Ints | Masks) -> Scores:
         """The scores of some of the masks."""
@@ -108,6 +115,7 @@ class Scores:
             alternative=None if self.alternative is None else self.alternative * part,
             logprob=self.logprob[:, start:end],
             kl=None if self.kl is None else self.kl[:, start:end],
+            attention=None if self.attention is None else self.attention[start:end],
         )
 
     def distinct(self) -> int:
@@ -148,4 +156,5 @@ def join(a: Scores, b: Scores) -> Scores:
         exact=np.concatenate([a.exact, b.exact]),
         question=question,
         alternative=None if a.alternative is None else both(a.alternative, b.alternative),
+        attention=a.attention,
     )

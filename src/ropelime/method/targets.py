@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -11,9 +12,14 @@ from typing import ClassVar
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
+from ropelime.method.learnt import EVIDENCE, INSTANT
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.registry import resolve
 from ropelime.typing import Floats
+
+SHARE = "share of the prompt's effect on the answer"
+_LEAST = 0.1  # nats: what a token counts for at least, however little the prompt does for it
+_LEAST_LIKELY = 0.2  # added to the probability that a token of the question counts for
 
 
 class Target(ABC):
@@ -26,6 +32,8 @@ class Target(ABC):
             lowers the value.
         needs_kl: Whether the surrogate must give KL divergences.
         per_token: Whether :meth:`values` is a mean over the output tokens, or their sum.
+        needs_attention: Whether the surrogate must give attention.
+        needs_masks: Whether it needs ablations; otherwise the full prompt is enough.
     """
 
     name: ClassVar[str]
@@ -33,11 +41,18 @@ class Target(ABC):
     support: ClassVar[int] = -1
     needs_kl: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
+    needs_attention: ClassVar[bool] = False
+    needs_masks: ClassVar[bool] = True
 
     @property
     def question_weight(self) -> float:
         """How much the question counts beside the answer; 0 if its scores are not used."""
         return 0.0
+
+    @property
+    def signals(self) -> Mapping[str, float]:
+        """How much each signal counts, where weights are made of several; empty where of a fit."""
+        return {}
 
     @abstractmethod
     def token_values(self, scores: Scores) -> Floats:
@@ -111,44 +126,83 @@ class Shift(Target):
 
 @dataclass(frozen=True)
 class Evidence(Target):
-    """The shift of the answer plus that of the question: what a person would cite.
+    """What the prompt does for the answer, and the share of each feature in it, from three signals.
 
-    A part may matter because the answer follows from it, or because the question is about it, like the
-    bridging fact of a multi-hop question. Each shift is divided by its mean over the masks.
+    Each signal gives every feature a share; the weight of a feature is the weighted mean of its shares.
+    It estimates the part of the prompt's effect on the answer that is lost without the feature: the
+    weights of the signals were learnt from what answering models did when parts of their prompts were
+    removed (``python -m benchmarks learn``).
 
     Attributes:
-        question: How much the question counts beside the answer.
-        floor: As in :class:`Shift`.
+        shift: How much the shift of the answer counts: how far its tokens move without the feature.
+        words: How much the words count that a feature shares with the answer and the question.
+        question: How much the shift of the question counts, such as by a multi-hop question's bridge.
     """
 
     name: ClassVar[str] = "evidence"
     needs_kl: ClassVar[bool] = True
-    unit: ClassVar[str] = "mean shifts per output token"
-    per_token: ClassVar[bool] = True
-    question: float = 1.0
-    floor: float = 0.2
+    unit: ClassVar[str] = SHARE
+    shift: float = EVIDENCE["shift"]
+    words: float = EVIDENCE["words"]
+    question: float = EVIDENCE["question"]
 
     def __post_init__(self) -> None:
-        _check_numbers(self, "question", "floor")
+        _check_signals(self, "shift", "words", "question")
 
     @property
     def question_weight(self) -> float:
         """As chosen."""
         return self.question
 
+    @property
+    def signals(self) -> Mapping[str, float]:
+        """As chosen."""
+        return {"shift": self.shift, "words": self.words, "question": self.question}
+
     def values(self, scores: Scores) -> Floats:
-        """Both shifts, each in units of its mean over the masks."""
-        shift = _mean_shift(scores, self.floor)
-        answer = np.asarray(shift / _mean(shift))
-        if scores.question is None or not self.question:
-            return answer
-        # A mask that removes a part of the question says nothing about it.
-        moved = np.nan_to_num(_mean_shift(scores.question, self.floor))
-        return np.asarray(answer + self.question * moved / _mean(moved))
+        """Root mean square of the shift over the tokens, weighted by what the prompt does for each."""
+        return np.asarray(np.sqrt(_shift(scores) ** 2 @ dependence(scores)))
 
     def token_values(self, scores: Scores) -> Floats:
-        """The shift of each output token; the question has no part in it."""
-        return _shift(scores) / _mean(_mean_shift(scores, self.floor))
+        """The shift of each output token."""
+        return _shift(scores)
+
+    def question_values(self, scores: Scores) -> Floats | None:
+        """(N,) mean shift of the question's tokens; None where they were not scored."""
+        if scores.question is None or not self.question:
+            return None
+        # A mask that removes a part of the question says nothing about it.
+        return np.nan_to_num(_mean_shift(scores.question, _LEAST_LIKELY))
+
+
+@dataclass(frozen=True)
+class Instant(Target):
+    """Shares without any ablation, from one forward pass: learnt attention heads, and words.
+
+    Attributes:
+        attention: How much the attention counts that the answer's tokens pay to a feature, by heads
+            that were learnt as the weights of :class:`Evidence` were.
+        words: As in :class:`Evidence`.
+    """
+
+    name: ClassVar[str] = "instant"
+    unit: ClassVar[str] = SHARE
+    needs_attention: ClassVar[bool] = True
+    needs_masks: ClassVar[bool] = False
+    attention: float = INSTANT["attention"]
+    words: float = INSTANT["words"]
+
+    def __post_init__(self) -> None:
+        _check_signals(self, "attention", "words")
+
+    @property
+    def signals(self) -> Mapping[str, float]:
+        """As chosen."""
+        return {"attention": self.attention, "words": self.words}
+
+    def token_values(self, scores: Scores) -> Floats:
+        """The drop of log-probability, which plays no part in the weights."""
+        return scores.logprob[:1] - scores.logprob
 
 
 @dataclass(frozen=True)
@@ -198,7 +252,7 @@ class Contrast(Target):
 
 
 TARGETS: dict[str, type[Target]] = {
-    cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, NLL, Logit, Contrast)
+    cls.name: cls for cls in (KL, SqrtKL, Shift, Evidence, Instant, NLL, Logit, Contrast)
 }
 resolve_target = partial(resolve, "target", registry=TARGETS, base=Target)
 
@@ -208,6 +262,20 @@ def _check_numbers(target: Target, *names: str) -> None:
         value = getattr(target, name)
         if isinstance(value, str) or not 0 <= value < math.inf:
             raise InputError(f"{name} of {target.name} must be a number from 0 on, not {value!r}.")
+
+
+def _check_signals(target: Target, *names: str) -> None:
+    _check_numbers(target, *names)
+    if not any(target.signals.values()):
+        raise InputError(f"{target.name} needs a signal that counts: {' or '.join(names)} above 0.")
+
+
+def dependence(scores: Scores) -> Floats:
+    """(T,) what the features do for each output token, in log-probability; sums to 1."""
+    gain = np.zeros(scores.logprob.shape[1])
+    if scores.without_features is not None:
+        gain = np.maximum(scores.logprob[0] - scores.without_features, 0.0)
+    return np.asarray((gain + _LEAST) / (gain + _LEAST).sum())
 
 
 def _kl(scores: Scores | QuestionScores) -> Floats:
@@ -228,12 +296,6 @@ def _mean_shift(scores: Scores | QuestionScores, least: float) -> Floats:
     """(N,) mean over the tokens, weighted by their probability under the full prompt."""
     likely = np.exp(scores.logprob[0]) + least
     return np.asarray(_shift(scores) @ (likely / likely.sum()))
-
-
-def _mean(values: Floats) -> float:
-    """Mean over the ablations; one where nothing moved."""
-    mean = float(values[1:].mean()) if len(values) > 1 else 0.0
-    return mean if mean > 0 else 1.0
 
 
 def _log_odds(logprob: Floats) -> Floats:

@@ -61,6 +61,11 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
             "agreement": round(agreement, 6),
         },
         members=tuple(members),
+        signals={
+            name: np.mean([m.signals[name] for m in members], axis=0)
+            for name in first.signals
+            if all(name in m.signals for m in members)
+        },
     )
 
 

@@ -16,6 +16,7 @@ from ropelime.results.diagnostics import Diagnostics, Trust, diagnose, judge
 from ropelime.results.verification import Verified
 from ropelime.text import segmentation
 from ropelime.text.features import Feature
+from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
 
@@ -81,6 +82,8 @@ class ExplanationData:
             were requested.
         members: The explanation of each surrogate, where there are several.
         also: The explanation under another preset, where one was requested.
+        signals: (n,) the share that each signal gives each feature, by name, where the weights are made
+            of several; ``config["target"]`` says how much each counts.
         verified: What further calls of the answering model showed, where some were made. Ranks and
             trust follow it; weights and intervals are the surrogate's.
     """
@@ -103,10 +106,12 @@ class ExplanationData:
     interactions: tuple[Interaction, ...] = ()
     members: tuple[ExplanationData, ...] = ()
     also: ExplanationData | None = None
+    signals: Mapping[str, Floats] = field(default_factory=dict)
     verified: Verified | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.normalized_weights, self.weights, self.token_weights, self.intervals):
+        weights = (self.normalized_weights, self.weights, self.token_weights, self.intervals)
+        for array in (*weights, *self.signals.values()):
             if array is not None:
                 array.setflags(write=False)
 
@@ -228,6 +233,7 @@ def explained(
         diagnostics=diagnose(scores, attribution, requested=requested, notes=notes),
         intervals=np.stack([weights - half, weights + half], 1),
         trust=judge(scores.fitted(), attribution),
+        signals=attribution.signals,
         **known,
     )
 
@@ -250,8 +256,9 @@ def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
     """The explanation of one span of the output by one surrogate, fitted to the scores it holds."""
     first, last = e.tokens_in(start, end)
     scores, recipe = e.surrogate_scores.columns(first, last), e.strategies()
+    words = shared_words(e.prompt, e.features, e.output[start:end])
     return explained(
-        fit(scores.fitted(), recipe), scores,
+        fit(scores.fitted(), recipe, words=words), scores,
         requested=e.diagnostics.masks_requested, notes=e.diagnostics.notes,
         prompt=e.prompt, output=e.output, features=e.features, span=(start, end),
         output_spans=e.output_spans[first:last], cost=e.cost, recipe=recipe,

@@ -44,6 +44,7 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
         "weights": e.weights.tolist(),
         "token_weights": _pack(e.token_weights),
         "intervals": None if e.intervals is None else e.intervals.tolist(),
+        "signals": {name: shares.tolist() for name, shares in e.signals.items()},
         "trust": None if e.trust is None else asdict(e.trust),
         "output_spans": [list(span) for span in e.output_spans],
         "span": list(e.span),
@@ -59,6 +60,7 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
             "exact": _digits(scores.exact),
             "question": question and {"logprob": _pack(question.logprob), "kl": _pack(question.kl)},
             "alternative": _pack(scores.alternative),
+            "attention": _pack(scores.attention),
             "tokens_run": scores.tokens_run,
         },
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
@@ -169,6 +171,9 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         interactions=tuple(Interaction(**entry) for entry in data.get("interactions", ())),
         members=tuple(_read(member) for member in data.get("members", ())),
         also=None if (also := data.get("also")) is None else _read(also),
+        signals={
+            str(name): np.array(shares, dtype=float) for name, shares in data.get("signals", {}).items()
+        },
         verified=None if (seen := data.get("verified")) is None else _read_verified(seen),
     )
     _check_types(explanation)
@@ -205,6 +210,7 @@ def _read_scores(data: Mapping[str, Any]) -> Scores:
         exact=np.array(_bits(data.get("exact", "")), dtype=bool),
         question=question and QuestionScores(_unpack(question["logprob"]), _unpack(question["kl"])),
         alternative=optional("alternative"),
+        attention=optional("attention"),
     )
 
 
@@ -220,6 +226,7 @@ def _check_shapes(e: ExplanationData) -> None:
         ("token_weights", e.token_weights, (n, tokens)),
         ("intervals", e.intervals, (n, 2)),
         ("masks", scores.masks, (rows, n)),
+        ("attention", scores.attention, (tokens, n)),
         ("logprob", scores.logprob, (rows, tokens)),
         ("kl", scores.kl, (rows, tokens)),
         ("tokens", scores.tokens, (rows,)),
@@ -229,6 +236,7 @@ def _check_shapes(e: ExplanationData) -> None:
         ("alternative", alternative, (rows, *np.shape(alternative)[-1:])),
         *(("distances", values, (rows,)) for values in scores.distances.values()),
         *(("members", member.weights, (n,)) for member in e.members),
+        *((f"signal {name}", shares, (n,)) for name, shares in e.signals.items()),
     ]
     for name, array, shape in expected:
         if array is not None and array.shape != shape:
@@ -270,7 +278,8 @@ def _check_values(e: ExplanationData) -> None:
     for name, index, count in indices:
         if not 0 <= index < count:
             raise ValueError(f"there is no {name} {index}")
-    for array in (e.normalized_weights, e.weights, e.token_weights, e.intervals):
+    weights = (e.normalized_weights, e.weights, e.token_weights, e.intervals, *e.signals.values())
+    for array in weights:
         if array is not None and not np.isfinite(array).all():
             raise ValueError("a weight is not a finite number")
     if e.trust is not None and not 0 <= e.trust.value <= 1:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ropelime.surrogate.packing import Chunk
+from ropelime.surrogate.packing import Chunk, Segment
 from ropelime.surrogate.varlen import PARAMETERS, VarlenPlan
+from ropelime.typing import Masks
 
 NAME = "ropelime"
 HALF = (torch.bfloat16, torch.float16)  # the dtypes that the fused kernel takes
@@ -76,6 +78,60 @@ class PrefixCache:
         self._pending.clear()
 
 
+class WatchedAttention:
+    """The attention that the output of one full prompt pays to the features, by some of the heads.
+
+    Attributes:
+        masses: (heads, T, n) how much of its attention each output token pays to each feature.
+        complete: Whether every head has been seen at every output token.
+    """
+
+    def __init__(self, heads: Sequence[tuple[int, int]], owner: Sequence[int], tokens: int) -> None:
+        """Watch an output.
+
+        Args:
+            heads: The layer and the number of each head.
+            owner: The feature of each token of the prompt, -1 for pinned ones.
+            tokens: How many tokens the output has.
+        """
+        self._rows: dict[int, list[int]] = {}
+        for row, (layer, _) in enumerate(heads):
+            self._rows.setdefault(layer, []).append(row)
+        self._heads, self._owner = heads, torch.as_tensor(owner)
+        features = int(self._owner.max()) + 1
+        self.masses = torch.full((len(heads), tokens, features), torch.nan)
+
+    @property
+    def complete(self) -> bool:
+        """As above."""
+        return not bool(self.masses.isnan().any())
+
+    def take(
+        self, layer: int, tokens: Sequence[int], query: torch.Tensor, keys: torch.Tensor, window: Any
+    ) -> None:
+        """Look at one layer.
+
+        Args:
+            layer: Its number.
+            tokens: The output tokens that are predicted, counted from the end.
+            query: (heads, q, d) queries of those that predict them, scaled.
+            keys: (heads, k, d) keys of the sequence, in its order.
+            window: (q, k) additive mask.
+        """
+        rows = self._rows.get(layer)
+        if rows is None:
+            return
+        heads = torch.as_tensor([self._heads[row][1] for row in rows], device=query.device)
+        shared = heads // (query.shape[0] // keys.shape[0])  # heads that share their keys
+        scores = query[heads].float() @ keys[shared].float().transpose(1, 2) + window
+        paid = scores.softmax(-1)[:, :, : len(self._owner)]
+        owner = self._owner.to(paid.device) + 1
+        masses = paid.new_zeros(*paid.shape[:2], self.masses.shape[2] + 1)
+        masses.index_add_(2, owner[: paid.shape[2]], paid)
+        at = self.masses.shape[1] + torch.as_tensor(tokens)
+        self.masses[torch.as_tensor(rows)[:, None], at] = masses[:, :, 1:].cpu()
+
+
 class PackedChunk:
     """One chunk on its way through the layers.
 
@@ -85,14 +141,33 @@ class PackedChunk:
         one_by_one: Whether some layer could not run all segments in one call.
     """
 
-    def __init__(self, chunk: Chunk, cache: PrefixCache, capture: Collection[int]) -> None:
-        """Take a chunk, the keys and values of earlier ones, and the layers whose keys are wanted."""
+    def __init__(
+        self,
+        chunk: Chunk,
+        cache: PrefixCache,
+        capture: Collection[int],
+        watched: Mapping[int, WatchedAttention],
+    ) -> None:
+        """Take a chunk.
+
+        Args:
+            chunk: The chunk.
+            cache: The keys and values of earlier ones.
+            capture: The layers whose keys are wanted.
+            watched: The masks whose attention is watched; nothing may be removed in them.
+        """
         self.chunk = chunk
         self.layers: set[int] = set()
         self.captured: dict[int, torch.Tensor] = {}
         self.one_by_one = False
         self._cache, self._capture = cache, capture
         self._made: dict[Hashable, Any] = {}  # indices, masks and plans, the same in all layers
+        self._watched = [
+            (watch, number, chunk.outputs[of], chunk.scored[of, 1])
+            for mask, watch in watched.items()
+            for number, segment in enumerate(chunk.segments)
+            if (of := _outputs_in(chunk, segment, mask)).any()
+        ]
 
     def attend(
         self,
@@ -117,6 +192,8 @@ class PackedChunk:
         if layer in self._capture:
             self.captured[layer] = keys
         usual = all(options.get(name) is None for name in _UNUSUAL)
+        if usual:
+            self._watch(layer, query, keys, scaling, window)
         same_width = query.shape[-1] == value.shape[-1] <= 256
         if usual and same_width and query.dtype in HALF and has_varlen(query.device):
             plan = self._varlen_plan(window, query.device)
@@ -138,6 +215,27 @@ class PackedChunk:
                 found, _ = attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)
             out[:, segment.start : segment.stop] = found
         return out
+
+    def _watch(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+    ) -> None:
+        """Look at the attention of the watched outputs in one layer."""
+        for watch, number, rows, tokens in self._watched:
+            segment = self.chunk.segments[number]
+            own = keys[self._index(number, keys.device)].transpose(0, 1)
+            near = window if window is not None and window < own.shape[1] else None
+            mask = self._mask(number, near, query[:, :, segment.start : segment.stop])[0, 0]
+            scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+            inside = torch.as_tensor(rows - segment.start, device=mask.device)
+            mine = query[0][:, torch.as_tensor(rows, device=query.device)] * scale
+            outputs = tokens >= -watch.masses.shape[1]  # and not those of the question
+            some = torch.as_tensor(np.flatnonzero(outputs), device=mask.device)
+            watch.take(layer, tokens[outputs].tolist(), mine[:, some], own, mask[inside[some]].float())
 
     def _varlen_plan(self, window: int | None, device: torch.device) -> VarlenPlan:
         """The fused calls of this chunk: one for all segments, and one for what groups share."""
@@ -172,6 +270,12 @@ class PackedChunk:
             self._made[name] = mask.masked_fill_(~visible, torch.finfo(mask.dtype).min)[None, None]
         made: torch.Tensor = self._made[name]
         return made
+
+
+def _outputs_in(chunk: Chunk, segment: Segment, mask: int) -> Masks:
+    """(K,) which of the output positions of a chunk belong to a segment, and to a mask."""
+    inside = (chunk.outputs >= segment.start) & (chunk.outputs < segment.stop)
+    return np.asarray(inside & (chunk.scored[:, 0] == mask))
 
 
 def causal_attention(

@@ -80,6 +80,7 @@ class Scorer(ABC):
         spaces: Sequence[RopeSpace] = (),
         cached: bool = False,
         question: bool = False,
+        attention: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
         """Score the output under each mask by teacher forcing.
@@ -92,6 +93,7 @@ class Scorer(ABC):
                 the last feature, attending to the cached prefix less the removed features. Kept
                 features have already attended to removed ones, so this is an approximation.
             question: Whether to score the pinned text before the output too.
+            attention: Whether to give the attention of the output to the features, too.
             progress: Called with the tokens done and the tokens in all.
         """
 
@@ -109,6 +111,7 @@ class ScoreRequest:
         question: Whether to score the question too.
         shares_previous: Whether this is the prompt of the request before it with another output: the
             prefix that both share is counted as the cost of that one.
+        attention: Whether the attention of the output to the features is wanted.
     """
 
     scorer: Scorer
@@ -118,6 +121,7 @@ class ScoreRequest:
     cached: bool = False
     question: bool = False
     shares_previous: bool = False
+    attention: bool = False
 
 
 class Surrogate(ABC):
@@ -168,17 +172,20 @@ class Surrogate(ABC):
                 spaces=request.spaces,
                 cached=request.cached,
                 question=request.question,
+                attention=request.attention,
                 progress=progress,
             )
             for request in requests
         ]
 
 
-def check_only_output(*, kl: bool, spaces: bool, cached: bool, question: bool = False) -> None:
+def check_only_output(
+    *, kl: bool, spaces: bool, cached: bool, question: bool = False, attention: bool = False
+) -> None:
     """Refuse what a surrogate with ``only_output = True`` cannot compute."""
     if cached:
         raise ModelError("This surrogate does not support cached scoring. Use scoring='exact' with it.")
-    if kl or spaces or question:
+    if kl or spaces or question or attention:
         raise ModelError(
             "This surrogate gives the log-probability of the output and nothing else. Use "
             "preset='faithful' with it, or target='nll' or 'logit' and kernel='uniform', 'hamming' "
@@ -233,10 +240,12 @@ class OutputScorer(Scorer):
         spaces: Sequence[RopeSpace] = (),
         cached: bool = False,
         question: bool = False,
+        attention: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
         """As :meth:`Scorer.score`; refuses whatever is more than the output."""
-        check_only_output(kl=kl, spaces=bool(spaces), cached=cached, question=question)
+        wanted = {"kl": kl, "spaces": bool(spaces), "question": question, "attention": attention}
+        check_only_output(cached=cached, **wanted)
         start = time.perf_counter()
         logprob, tokens_run = self.logprob(masks, progress)
         seconds = time.perf_counter() - start

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.text.prompt import Prompt, Span
+from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
 from ropelime.typing import Ints
 
 _BETWEEN = "\n\n"  # messages that share a turn
-_RESULT = ("user", "Result of a tool:\n")
 # Roles that every template should know in place of the API's newer ones, and what is put before.
-_KNOWN_ROLES = {"tool": _RESULT, "function": _RESULT, "developer": ("system", "")}
+_KNOWN_ROLES = {"tool": TOOL_RESULT, "function": TOOL_RESULT, "developer": ("system", "")}
 
 
 @dataclass(frozen=True)

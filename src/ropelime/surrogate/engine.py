@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from ropelime.surrogate.attention import (
     NotPackableError,
     PackedChunk,
     PrefixCache,
+    WatchedAttention,
     configs_of,
     has_cascade,
     packed_attention,
@@ -57,10 +58,11 @@ class ForwardResult:
 
 @dataclass(frozen=True)
 class Capture:
-    """What forward passes capture besides logits: rotated keys, and inputs, of some layers."""
+    """What forward passes capture besides logits: keys, inputs and attention of some layers."""
 
     keys: Collection[int] = ()
     hidden: Collection[int] = ()
+    attention: Mapping[int, WatchedAttention] = field(default_factory=dict)  # by mask
 
 
 OnResult = Callable[[ForwardResult], None]
@@ -147,7 +149,7 @@ class Engine:
                     cursor, tokens=limits.tokens, outputs=outputs, keys=limits.keys
                 )
                 failed: BaseException | None = None
-                packed = PackedChunk(chunk, cache, capture.keys)
+                packed = PackedChunk(chunk, cache, capture.keys, capture.attention)
                 try:
                     with limits.watch(len(chunk.ids)), running(packed):
                         on_result(self._forward_packed(packed, cache, capture.hidden))

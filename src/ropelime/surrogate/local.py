@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from ropelime.errors import InputError, ModelError
+from ropelime.method.learnt import learnt_heads
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate.base import (
@@ -27,7 +28,7 @@ from ropelime.surrogate.base import (
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.checkpoints import method_of
 from ropelime.surrogate.engine import Capture, Engine
-from ropelime.surrogate.logprobs import ScoreCollector, distinct, route
+from ropelime.surrogate.logprobs import Head, ScoreCollector, distinct, route
 from ropelime.surrogate.memory import input_device
 from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
@@ -108,9 +109,18 @@ class LocalSurrogate(Surrogate):
         sequences = JoinedSequences([c.sequences for c in collectors], shares_previous)
         keys, hidden = ({n for c in collectors for n in c.layers(space)} for space in ("key", "hidden"))
         take = partial(route, collectors, sequences.first_masks)
+        watched = {
+            int(first): collector.attention
+            for first, collector in zip(sequences.first_masks, collectors, strict=False)
+            if collector.attention is not None
+        }
         with self.lock, torch.inference_mode():
             run, note = self.engine.run(
-                sequences, take, capture=Capture(keys, hidden), tokens=batch_tokens, progress=progress
+                sequences,
+                take,
+                capture=Capture(keys, hidden, watched),
+                tokens=batch_tokens,
+                progress=progress,
             )
         tokens_run = sequences.tokens_alone(run)
         seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()
@@ -133,7 +143,20 @@ class LocalSurrogate(Surrogate):
             RotaryDistances(space, self.rotation(space.layer), scorer.tokenized, masks)
             for space in request.spaces
         ]
-        return ScoreCollector(request, scorer.tokenized, (masks, inverse), sequences, distances)
+        found = (masks, inverse)
+        heads = self.heads if request.attention else ()
+        return ScoreCollector(request, scorer.tokenized, found, sequences, distances, heads)
+
+    @cached_property
+    def heads(self) -> Sequence[Head]:
+        """The heads that ``preset="instant"`` looks at: learnt ones, or all of the middle layers."""
+        config = self.model.config.get_text_config()
+        count = int(config.num_attention_heads)
+        shape = f"{config.model_type} {self.layers} x {count}, {config.hidden_size}, {self.vocabulary}"
+        if (learnt := learnt_heads(shape)) is not None:
+            return learnt
+        middle = range(self.layers // 2, max(self.layers * 5 // 6, self.layers // 2 + 1))
+        return [(layer, number, 1.0) for layer in middle for number in range(count)]
 
     def rotation(self, layer: int | float) -> Rotation:
         """The planes of a layer, given by number or as a fraction of the depth."""
@@ -180,11 +203,12 @@ class LocalScorer(Scorer):
         spaces: Sequence[RopeSpace] = (),
         cached: bool = False,
         question: bool = False,
+        attention: bool = False,
         progress: Progress | None = None,
         batch_tokens: int | None = None,
     ) -> Scores:
         """As :meth:`Scorer.score`; ``batch_tokens`` are those of a forward pass, if not the default."""
-        request = ScoreRequest(self, masks, kl, tuple(spaces), cached, question)
+        request = ScoreRequest(self, masks, kl, tuple(spaces), cached, question, attention=attention)
         return self.surrogate.score_all([request], progress=progress, batch_tokens=batch_tokens)[0]
 
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:

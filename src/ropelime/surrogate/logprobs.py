@@ -11,6 +11,7 @@ import torch
 
 from ropelime.errors import ModelError
 from ropelime.method.scores import QuestionScores, Scores
+from ropelime.surrogate.attention import WatchedAttention
 from ropelime.surrogate.base import ScoreRequest
 from ropelime.surrogate.engine import ForwardResult
 from ropelime.surrogate.rotary import RotaryDistances
@@ -20,6 +21,8 @@ from ropelime.typing import Floats, Ints, Masks
 
 _LOGITS_IN_FLOAT = 1 << 25  # bounds output positions x vocabulary in float32
 _LOGITS_ON_CPU = 1 << 19  # as many as its caches hold
+
+Head = tuple[int, int, float]  # layer, number and weight
 
 
 class ScoreCollector:
@@ -32,8 +35,15 @@ class ScoreCollector:
         masks: tuple[Masks, Ints],
         sequences: MaskedSequences,
         distances: Sequence[RotaryDistances],
+        heads: Sequence[Head] = (),
     ) -> None:
         self._request = request
+        self.attention: WatchedAttention | None = None
+        if request.attention:
+            self._weights = np.array([weight for _, _, weight in heads])
+            places = [(layer, number) for layer, number, _ in heads]
+            count = len(tokenized.output_ids)
+            self.attention = WatchedAttention(places, tokenized.owner.tolist(), count)
         self._masks, self._inverse = masks  # what distinct() gives for those of the request
         self.sequences, self.distances = sequences, distances
         self._n_question = tokenized.n_question if request.question else 0
@@ -96,7 +106,22 @@ class ScoreCollector:
             note,
             exact[inverse],
             question if self._n_question else None,
+            attention=None if self.attention is None else self._attention(name, self.attention),
         )
+
+    def _attention(self, name: str, watched: WatchedAttention) -> Floats:
+        """(T, n) the heads' attention to the features, each sharpened, and weighted."""
+        if not watched.complete:
+            raise ModelError(
+                f"{name} does not show the attention of its layers, which preset='instant' needs. Use "
+                "preset='faithful' with it."
+            )
+        masses = watched.masses.double().numpy()  # (heads, T, n)
+        whole = masses.sum(1)
+        share = whole**2 / np.maximum((whole**2).sum(1, keepdims=True), 1e-300)
+        by_token = masses / np.maximum(whole, 1e-300)[:, None]
+        mixed = np.einsum("h,hn,htn->tn", self._weights / self._weights.sum(), share, by_token)
+        return np.asarray(mixed / (mixed.sum() or 1.0))
 
     def _add_logits(self, scored: Ints, logits: torch.Tensor) -> None:
         """Log-probabilities of the scored tokens, and divergences from the unmasked predictions."""

@@ -20,9 +20,9 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.text.features import Feature, character_owners
-from ropelime.text.prompt import CALLS, Prompt, call_text, from_messages
+from ropelime.text.prompt import CALLS, TOOL_RESULT, Prompt, call_text, from_messages
 
-_RESULTS = ("tool", "function")  # roles that need more than a text
+_RESULTS = ("tool", "function")  # roles that servers take only with the name or id of a call
 Chat = list[dict[str, Any]]
 _Cut = Callable[[int, int], str]  # what is left of a span of the prompt
 
@@ -30,8 +30,9 @@ _Cut = Callable[[int, int], str]  # what is left of a span of the prompt
 def messages_of(prompt: Prompt, given: Sequence[Mapping[str, Any]] | None = None) -> Chat:
     """The messages of a prompt: those ``given`` if they are the same prompt, else made out of its text.
 
-    The text of a prompt does not say which tool call a result belongs to, so chats with results of
-    tools have to be given.
+    The text of a prompt does not say which tool call a result belongs to. Where the messages are not
+    given, calls are written out and results are the user's, as :func:`ropelime.text.features.without`
+    has them.
     """
     if prompt.kind != "messages":
         if given is not None:
@@ -45,15 +46,10 @@ def messages_of(prompt: Prompt, given: Sequence[Mapping[str, Any]] | None = None
                 "These messages are not those that were explained. Pass them as they were."
             )
         return [dict(message) for message in given]
-    if any(message.role in _RESULTS for message in prompt.messages):
-        raise InputError(
-            "The prompt holds results of tools, whose calls cannot be made out of its text. Pass the "
-            "messages as they were sent: messages=[...]."
-        )
     return [{"role": message.role, "content": prompt.content(message)} for message in prompt.messages]
 
 
-def without(
+def ablated(
     prompt: Prompt, features: Sequence[Feature], removed: Iterable[int], messages: Chat
 ) -> Chat:
     """The messages without the features of these indices."""
@@ -152,7 +148,15 @@ def _valid(left: Sequence[_Left]) -> Chat:
     users = [i for i, m in enumerate(left) if m.message.get("role") == "user"]
     if users and all(sent[i] is None for i in users):
         sent[users[-1]] = {**left[users[-1]].message, "content": ""}
-    return [message for message in sent if message is not None]
+    return [_sendable(message) for message in sent if message is not None]
+
+
+def _sendable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message that servers take: the result of a tool without the id of its call is the user's."""
+    if message["role"] not in _RESULTS or message.keys() & {"tool_call_id", "name"}:
+        return message
+    role, lead = TOOL_RESULT
+    return {"role": role, "content": f"{lead}{message['content']}"}
 
 
 def _stays(result: _Left | None) -> bool:

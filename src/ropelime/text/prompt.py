@@ -16,6 +16,8 @@ from ropelime.errors import InputError
 Span = tuple[int, int]
 Kind = Literal["prompt", "context", "messages"]
 
+TOOL_RESULT = ("user", "Result of a tool:\n")  # where results of tools cannot be messages of their own
+
 _BETWEEN = "\n\n"
 CALLS = {"function": "arguments", "custom": "input"}  # kinds of tool calls, and where arguments are
 

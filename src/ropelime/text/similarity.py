@@ -9,12 +9,12 @@ from collections.abc import Callable
 Similarity = Callable[[str, str], float]
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # scripts that write no space between words
-_WORDS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
+_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
 
 
-def words(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """The words of a text, in lower case; each Chinese or Japanese character is one."""
-    return _WORDS.findall(text.lower())
+    return _WORD.findall(text.lower())
 
 
 def token_f1(answer: str, reference: str) -> float:
@@ -22,6 +22,6 @@ def token_f1(answer: str, reference: str) -> float:
 
     1 if both have the same words, in any order, and 0 if they share none.
     """
-    one, other = Counter(words(answer)), Counter(words(reference))
+    one, other = Counter(_words(answer)), Counter(_words(reference))
     shared = (one & other).total()
     return 2 * shared / (one.total() + other.total()) if shared else float(one == other)

@@ -46,7 +46,8 @@ def verifying(e: ExplanationData) -> str:
 def outcomes(e: ExplanationData) -> list[tuple[str, str, str]]:
     """For each verifying call: what was sent, what came of it, and the answer."""
     calls = () if e.verified is None else e.verified.calls
-    return [(_sent(e, call), _outcome(call), plain(call.after or call.error)) for call in calls]
+    answers = [call.after or call.error or "no answer" for call in calls]
+    return [(_sent(e, c), _outcome(c), plain(text)) for c, text in zip(calls, answers, strict=True)]
 
 
 def _sent(e: ExplanationData, call: VerifyingCall) -> str:

@@ -1,0 +1,20 @@
+"""What was learnt from answering models whose prompts lost parts: ``python -m benchmarks learn``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_LEARNT: Mapping[str, Any] = json.loads(
+    Path(__file__).with_name("learnt.json").read_text(encoding="utf-8")
+)
+EVIDENCE: Mapping[str, float] = _LEARNT["evidence"]  # how much each signal counts
+INSTANT: Mapping[str, float] = _LEARNT["instant"]
+
+
+def learnt_heads(shape: str) -> list[tuple[int, int, float]] | None:
+    """Layer, number and weight of the heads that were learnt for models of a shape, if any were."""
+    found = _LEARNT["heads"].get(shape)
+    return None if found is None else [(int(a), int(b), float(w)) for a, b, w in found]
