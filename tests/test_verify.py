@@ -521,6 +521,23 @@ def test_damaged_outcomes_are_refused(ask: Ask, change: dict[str, Any], message:
         serialization.from_dict(data)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": 3}, "model is 3"),
+        ({"calls": 3}, "damaged"),
+        ({"sampling": [1]}, "damaged"),
+        ({"trust_before": {"value": 2.0, "text": ""}}, "expected 0 to 1"),
+        ({"requested": True}, "requested is True"),
+    ],
+)
+def test_damaged_verification_is_refused(ask: Ask, change: dict[str, Any], message: str) -> None:
+    data = json.loads(ask(verify=1).to_json())
+    data["verified"] |= change
+    with pytest.raises(InputError, match=message):
+        serialization.from_dict(data)
+
+
 def test_the_terminal_shows_every_call(ask: Ask) -> None:
     out = io.StringIO()
     show(ask(verify=4), console=Console(file=out, width=100))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -138,18 +139,15 @@ class Verifier:
         answering.call(e.prompt, ablated(e.prompt, e.features, (), chat))  # refuses a missing key, ...
         each = _estimate(e, answering)
         self._say(each, answering, say)
+        own = _is_own(e, answering) or self.calls == 1
+        following = partial(next_step, _order(e), own=own, most=_most(e))
         calls = seen = _seen_before(e, answering)
         stopped, spent = "", 0.0
         failed: RopeLimeError | None = None
         while (made := len(calls) - len(seen)) < self.calls:
-            own = _is_own(e, answering) or self.calls == 1
-            if (step := next_step(_order(e), calls, own=own, most=_most(e))) is None:
+            if (step := following(calls)) is None:
                 break
-            if (
-                self.max_cost is not None
-                and each.cost is not None
-                and spent + each.cost > self.max_cost
-            ):
+            if self.max_cost is not None and spent + (each.cost or 0.0) > self.max_cost:
                 stopped = f"The next call could exceed max_cost={self.max_cost:g}."
                 break
             try:
@@ -188,9 +186,14 @@ class Verifier:
         self, answering: AnsweringModel, calls: Sequence[VerifyingCall], requested: int, stopped: str
     ) -> Verified:
         name = getattr(self.similarity or token_f1, "__name__", type(self.similarity).__name__)
-        known = answering.describe()
-        return Verified(**known, measure=name, threshold=CHANGED_BELOW, requested=requested,
-                        calls=tuple(calls), stopped=stopped)  # fmt: skip
+        return Verified(
+            **answering.describe(),
+            measure=name,
+            threshold=CHANGED_BELOW,
+            requested=requested,
+            calls=tuple(calls),
+            stopped=stopped,
+        )
 
     def _say(self, each: _Each, answering: AnsweringModel, say: Callable[[str], None] | None) -> None:
         total = None if each.cost is None else self.calls * each.cost

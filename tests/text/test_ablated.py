@@ -92,6 +92,8 @@ def test_old_function_calls() -> None:
     chat.append({"role": "assistant", "function_call": called})
     assert cut(chat, [0])[1]["function_call"] == called
     assert cut(chat, [1]) == chat[:1]
+    chat[1]["content"] = ""
+    assert cut(chat, [1]) == chat[:1], "an empty content has no place in the prompt"
 
 
 def test_messages_out_of_the_prompt_alone() -> None:

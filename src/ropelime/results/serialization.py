@@ -282,8 +282,9 @@ def _check_values(e: ExplanationData) -> None:
     for array in weights:
         if array is not None and not np.isfinite(array).all():
             raise ValueError("a weight is not a finite number")
-    if e.trust is not None and not 0 <= e.trust.value <= 1:
-        raise ValueError(f"trust is {e.trust.value}, expected 0 to 1")
+    for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
+        if trust is not None and not 0 <= trust.value <= 1:
+            raise ValueError(f"trust is {trust.value}, expected 0 to 1")
 
 
 def _check_verified(e: ExplanationData) -> None:

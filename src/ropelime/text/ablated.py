@@ -91,7 +91,7 @@ def _cut_message(message: Mapping[str, Any], start: int, cut: _Cut, *, touched: 
 
     key = "refusal" if message.get("content") is None and message.get("refusal") else "content"
     content = message.get(key)
-    if isinstance(content, str) and (content or not calls):
+    if isinstance(content, str) and (content or not (calls or message.get("function_call"))):
         new[key] = take(content)[0]
     elif content is not None and not isinstance(content, str):
         names = ["text" if isinstance(part.get("text"), str) else "refusal" for part in content]
