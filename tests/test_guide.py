@@ -36,7 +36,7 @@ def test_the_guide_runs(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-guide-0123456789")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     names: dict[str, Any] = {}
-    assert sum(bool(shown) for _, shown in BLOCKS) == 4
+    assert sum(bool(shown) for _, shown in BLOCKS) == 5
     with Proxy(otherwise=says(ANSWER, usage=USAGE)).running() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         for code, shown in BLOCKS:
