@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,20 @@ def toy(prompt: str | None = PROMPT, output: str = OUTPUT, **options: Any) -> Ex
         "progress": False,
     }
     return explain(prompt, output, **{**chosen, **options})
+
+
+def signalled() -> Explanation:
+    """The toy explanation as if its weights were the mean of two signals."""
+    signals = {"shift": np.array([0.5, 0.0, 0.1, 0.4, 0.0]), "words": np.array([0.9, 0.0, 0.1, 0, 0])}
+    weights = (signals["shift"] + signals["words"]) / 2
+    return replace(
+        toy(),
+        weights=weights,
+        normalized_weights=weights,
+        intervals=np.column_stack([weights - 0.1, weights + 0.1]),
+        token_weights=np.outer(weights, np.full(3, 1 / 3)),
+        signals=signals,
+    )
 
 
 def scoring(

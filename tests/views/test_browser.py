@@ -18,7 +18,7 @@ from ropelime.results.diagnostics import Trust
 from ropelime.results.explanation import with_verified
 from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.views.html import payload, static
-from toy import COEF, additive, toy
+from toy import COEF, additive, signalled, toy
 
 Page = Any  # of Playwright, which may be missing
 Open = Callable[..., Page]
@@ -177,6 +177,30 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
     )
 
 
+def test_a_feature_shows_its_signals(open_page: Open) -> None:
+    page = open_page(signalled())
+    assert page.inner_text(".rl-signals") == "shift 50% · words 90%", "of the first in the ranking"
+    page.locator(".rl-feature", has_text="blue").hover()
+    settle(page)
+    assert page.inner_text(".rl-signals") == "shift 10% · words 10%"
+    assert page.inner_text(".rl-figures >> nth=0") == "weight 0.1 (nats) · 90% interval 0% to 20%"
+    page.wait_for_function(
+        "() => document.querySelector('[role=status]').textContent.includes('words 10%')"
+    )
+    page.locator(".rl-token").first.hover()
+    settle(page)
+    assert not page.locator(".rl-signals").is_visible(), "they are of the whole answer"
+    assert not open_page(TOY).locator(".rl-signals").is_visible()
+
+
+def test_the_legend_has_no_sign_that_no_weight_can_have(open_page: Open) -> None:
+    page = open_page(signalled())
+    assert page.locator(".rl-sample").all_inner_texts() == ["supports the answer"]
+    assert set(page.locator(".rl-row-sign").all_inner_texts()) == {""}
+    page = open_page(TOY)
+    assert page.locator(".rl-sample").all_inner_texts() == ["+ supports the answer", "− opposes it"]
+
+
 def test_intervals_and_trust_are_drawn(open_page: Open) -> None:
     page = open_page(with_intervals())
     assert page.locator(".rl-whisker:visible").count() == 5
@@ -290,7 +314,7 @@ def test_a_line_of_a_megabyte(open_page: Open) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_axe_finds_nothing_serious(open_page: Open, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    for e in (with_intervals(), toy(surrogate=additive([0.0] * 5))):
+    for e in (with_intervals(), signalled(), toy(surrogate=additive([0.0] * 5))):
         page = open_page(e, width=width, color_scheme=scheme)
         for act in (lambda: None, lambda: page.locator(".rl-feature").nth(4).click()):  # noqa: B023
             act()

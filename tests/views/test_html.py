@@ -21,7 +21,7 @@ from ropelime.method.targets import TARGETS
 from ropelime.results.diagnostics import Trust
 from ropelime.text.display import visible
 from ropelime.views.html import payload, report, static
-from toy import COEF, OUTPUT, PROMPT, additive, toy
+from toy import COEF, OUTPUT, PROMPT, additive, signalled, toy
 
 TWO = "Yes it is. Now it was."  # two sentences of eleven characters, a token each
 HOSTILE = [
@@ -264,4 +264,22 @@ def test_the_target_declares_whether_a_part_is_a_mean_or_a_sum() -> None:
     data = payload(replace(e, config={**e.config, "target": {"name": "my own"}}))
     assert data["mean"] is False
     means = {name for name, target in TARGETS.items() if target.per_token}
-    assert means == {"kl", "sqrt-kl", "shift", "evidence"}
+    assert means == {"kl", "sqrt-kl", "shift"}
+
+
+def test_signals_are_in_the_data_and_then_nothing_opposes() -> None:
+    data = payload(signalled())
+    assert data["signals"] == {"shift": [0.5, 0, 0.1, 0.4, 0], "words": [0.9, 0, 0.1, 0, 0]}
+    assert data["signs"] is False
+    data = payload(toy())
+    assert (data["signals"], data["signs"]) == ({}, True)
+    negative = replace(signalled(), weights=np.array([0.7, -0.1, 0.1, 0.2, 0.0]))
+    assert payload(negative)["signs"] is True
+
+
+def test_nothing_is_said_about_a_fit_where_nothing_was_fitted() -> None:
+    e = signalled()
+    d = replace(e.diagnostics, masks_requested=0, masks_scored=0, r2=float("nan"))
+    assert len(payload(e)["diagnostics"]) == 3
+    shown = payload(replace(e, diagnostics=d))["diagnostics"]
+    assert [name for name, _, _ in shown] == ["Likelihood of the answer"]

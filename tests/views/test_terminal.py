@@ -13,7 +13,7 @@ from rich.console import Console
 from ropelime import Explanation
 from ropelime.results.diagnostics import Trust
 from ropelime.views.terminal import show, to_svg
-from toy import additive, toy
+from toy import additive, signalled, toy
 
 
 def shown(explanation: Explanation, *, top: int = 5, colour: bool = False, width: int = 100) -> str:
@@ -161,3 +161,25 @@ def test_chunks_are_named_in_the_ranking_where_they_have_a_source() -> None:
     long = [{"text": "One.", "source": f"{'folder/' * 9}a.txt"}, "Two."]
     e = toy(None, context=long, features="document", surrogate=additive([1.0, 2.0]))
     assert "…lder/folder/folder/a.txt One." in shown(e)
+
+
+def test_signals_are_shown_where_there_is_room() -> None:
+    wide, narrow = shown(signalled(), width=140), shown(signalled(), width=139)
+    (first,) = [line for line in wide.splitlines() if "70%" in line]
+    assert first.split("█ ")[1].split() == ["shift", "50%,", "words", "90%", "red"]
+    assert "shift" not in narrow
+    assert max(map(len, wide.splitlines())) <= 140
+    assert "shift" not in shown(toy(), width=200)
+
+
+def test_the_key_has_no_sign_that_no_weight_can_have() -> None:
+    assert "prompt · ranks raised, ⁻ opposes" in shown(toy())
+    assert "prompt · blue supports, orange opposes" in shown(toy(), colour=True)
+    assert "opposes" not in shown(signalled())
+    assert "prompt · blue supports " in shown(signalled(), colour=True)
+
+
+def test_a_fit_that_does_not_exist_has_no_figure() -> None:
+    e = signalled()
+    assert "· R² " in shown(e)
+    assert "· R² " not in shown(replace(e, diagnostics=replace(e.diagnostics, r2=float("nan"))))

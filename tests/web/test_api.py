@@ -213,6 +213,10 @@ def test_an_explanation_can_be_looked_at(client: httpx.Client, made: str) -> Non
     assert found["summary"]["count"] == 2
     assert {k: v for k, v in found["request"].items() if k in DOCUMENTS} == DOCUMENTS
     assert len(found["view"]["features"]) == 2
+    kept = client.get(f"/api/explanations/{made}/explanation.json").json()
+    assert found["view"]["signals"].keys() == kept["signals"].keys() == {"shift", "words", "question"}
+    for name, own in kept["signals"].items():
+        assert found["view"]["signals"][name] == pytest.approx(own, abs=1e-5)
 
 
 def test_a_span_of_the_answer_needs_no_new_scores(
@@ -226,6 +230,8 @@ def test_a_span_of_the_answer_needs_no_new_scores(
     ranking, top = found["ranking"], expected.top()
     assert [r["normalized_weight"] for r in ranking] == [t.normalized_weight for t in top]
     assert [r["weight"] for r in ranking] == [t.weight for t in top]
+    signals = [{name: own[t.index] for name, own in expected.signals.items()} for t in top]
+    assert [r["signals"] for r in ranking] == signals
     for start, end in [(5, 5), (17, 0), (0, 1000)]:
         answer = client.get(f"/api/explanations/{made}/span", params={"start": start, "end": end})
         assert "does not lie in the explained output" in refusal(answer, 422)["detail"]

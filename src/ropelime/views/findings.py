@@ -75,6 +75,11 @@ def places(e: ExplanationData) -> list[str]:
     return [f"{rank}=" if count[rank] > 1 else f"{rank}" for rank in ranks]
 
 
+def has_signs(e: ExplanationData) -> bool:
+    """Whether a weight can oppose the answer: not where weights are means of signals."""
+    return not e.signals or bool((e.weights < 0).any() or (e.token_weights < 0).any())
+
+
 def _first(e: ExplanationData) -> str:
     (first,) = e.top(1)
     return f"{_quoted(e, first.index)} ({first.normalized_weight:.0%})"

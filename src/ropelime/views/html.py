@@ -19,7 +19,7 @@ from ropelime.method.targets import TARGETS
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
-from ropelime.views.findings import findings, outcomes, places, verifying
+from ropelime.views.findings import findings, has_signs, outcomes, places, verifying
 
 _DIGITS = 6  # significant digits of a number in the data: more than the page displays
 _TITLE = 60  # characters of the answer in the title
@@ -46,6 +46,9 @@ def payload(e: ExplanationData) -> dict[str, Any]:
         # (n, T): how much each feature changes each token, to five digits below the largest
         "token_weights": _rounded(e.token_weights),
         "unit": e.config.get("unit", ""),
+        # Of the whole answer: what each signal gives each feature, where weights are made of several.
+        "signals": {name: [_figure(each) for each in own] for name, own in e.signals.items()},
+        "signs": has_signs(e),  # whether a weight can oppose the answer
         # Whether the weight of a part of the answer is the mean over its tokens; else it is the sum.
         "mean": target is not None and target.per_token,
         "granularity": e.config.get("features", ""),
@@ -178,8 +181,11 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
     count = "Masked prompts far from the full one count less in the fit; this is how many remain."
     chances = f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}"
     scored = len(e.surrogate_scores.masks) - 1
+    rows = [["Likelihood of the answer", chances, likelihood]]
+    if not d.masks_requested:  # nothing was fitted
+        return rows
     return [
-        ["Likelihood of the answer", chances, likelihood],
+        *rows,
         ["Fit", f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none", fit],
         ["Effective sample size", f"{d.effective_samples:.0f} of {scored}", count],
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from rich.text import Text
 
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import plain, shorten
-from ropelime.views.findings import findings, outcomes, places, surrogates, verifying
+from ropelime.views.findings import (
+    findings,
+    has_signs,
+    outcomes,
+    places,
+    surrogates,
+    verifying,
+)
 
 # Blue supports and orange opposes: distinct for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
@@ -23,6 +31,7 @@ _OPPOSE = ((0xFE, 0xE6, 0xCE), (0xA6, 0x36, 0x03))
 _WHITE_FROM = 0.72  # of the deepest shade: from here white ink has more contrast than black
 _BARS = ("#3c8cdc", "#e07b20")  # visible on black and on white
 _SHADE_FROM = 0.15  # of the largest weight: smaller ones have no shade
+_SIGNALS_FROM = 140  # columns of a terminal that has room for the signals of a feature
 _BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these limits
 _ANSWER = 80  # characters of the answer to a verifying call
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -54,7 +63,8 @@ class _View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         e = self.explanation
         coloured = console.color_system is not None
-        key = "blue supports, orange opposes" if coloured else "ranks raised, ⁻ opposes"
+        key, opposes = ("blue supports", "orange") if coloured else ("ranks raised", "⁻")
+        key += f", {opposes} opposes" if has_signs(e) else ""
         yield _rule(f"prompt · {key}")
         yield _prompt(e, 0 if coloured else self.top)
         yield _rule("answer")
@@ -115,8 +125,11 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     intervals, place = explanation.normalized_intervals, places(explanation)
     prompt = explanation.prompt
+    signals = explanation.signals if width >= _SIGNALS_FROM else {}
     for justify in ("left", "right", *(("left",) if intervals is not None else ()), "left"):
         table.add_column(justify=justify, no_wrap=True)
+    if signals:
+        table.add_column(no_wrap=True, style="dim")
     if prompt.origins:
         table.add_column(overflow="ellipsis", no_wrap=True, style="dim")
     table.add_column(ratio=1, overflow="ellipsis", no_wrap=True)
@@ -131,6 +144,8 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
         sign = "-" if ranked.weight < 0 else "+"
         bar = sign + "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
         cells.append(Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]))
+        if signals:
+            cells.append(", ".join(f"{name} {own[ranked.index]:.0%}" for name, own in signals.items()))
         if prompt.origins:
             name = plain(str(prompt.origin(explanation.features[ranked.index].part)))
             cells.append(Text(shorten(name, max(width // 4, 1), keep_end=True)))
@@ -142,10 +157,11 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
 def _summary(explanation: ExplanationData) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
+    r2 = f" · R² {d.r2:.2f}" if math.isfinite(d.r2) else ""  # where something was fitted
     return (
         f"{surrogates(explanation)} scored {cost.masks} masked prompts, "
         f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats per token with the "
-        f"features, {d.logprob_empty:.2f} without · R² {d.r2:.2f}"
+        f"features, {d.logprob_empty:.2f} without{r2}"
     )
 
 

@@ -170,6 +170,7 @@ def span(name: Name, start: At, end: At, here: Here) -> SpanView:
                 end=found.features[ranked.index].end,
                 normalized_weight=ranked.normalized_weight,
                 weight=ranked.weight,
+                signals={name: float(own[ranked.index]) for name, own in found.signals.items()},
             )
             for ranked in found.top()
         ],

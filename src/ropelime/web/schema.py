@@ -230,6 +230,9 @@ class FeatureView(BaseModel):
     end: int
     normalized_weight: float = Field(description="At least 0; all of them sum to 1.")
     weight: float = Field(description="Signed; positive supports the answer.")
+    signals: dict[str, float] = Field(
+        description="What each signal gives it, by name; empty where the weight is fitted."
+    )
 
 
 class SpanView(BaseModel):

@@ -199,7 +199,10 @@
       prompt.append(box);
     }
     const legend = make("p", "rl-legend");
-    for (const [sign, word] of [["supports", "+ supports the answer"], ["opposes", "\u2212 opposes it"]]) {
+    const samples = data.signs
+      ? [["supports", "+ supports the answer"], ["opposes", "\u2212 opposes it"]]
+      : [["supports", "supports the answer"]];
+    for (const [sign, word] of samples) {
       const sample = make("span", "rl-sample", word);
       sample.dataset.sign = sign;
       legend.append(sample);
@@ -285,9 +288,10 @@
     const big = make("span", "rl-big");
     const what = make("span", "rl-what");
     const figures = make("p", "rl-figures");
+    const signals = make("p", "rl-figures rl-signals");
     const excerpt = make("p", "rl-excerpt");
     excerpt.setAttribute("dir", "auto");
-    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, excerpt);
+    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, signals, excerpt);
 
     /* --- the ranking --- */
     const list = make("ol", "rl-ranking");
@@ -486,17 +490,20 @@
       press("true");
     }
 
-    /* The description of one feature; intervals exist for the whole answer only. */
+    /* The description of one feature; intervals and signals exist for the whole answer only. */
     function account(i) {
       const weight = view.weights[i];
       const side = weight === 0 ? "no weight" : weight < 0 ? "opposes" : "supports";
       const object = part === null ? "the answer" : "this part";
-      const lines = [`weight ${signed(weight)} ${data.unit}`];
+      const lines = [data.signs ? `weight ${signed(weight)} ${data.unit}` : `weight ${number(weight)} (${data.unit})`];
       const { interval, score_interval: normalised } = features[i];
-      if (part === null && interval) lines.push(`90% interval ${plain(interval[0])} to ${plain(interval[1])}`);
-      if (part === null && normalised) lines.push(`normalised ${percent(normalised[0])} to ${percent(normalised[1])}`);
+      if (part === null && interval && data.signs) lines.push(`90% interval ${plain(interval[0])} to ${plain(interval[1])}`);
+      const ends = data.signs ? "normalised" : "90% interval";
+      if (part === null && normalised) lines.push(`${ends} ${percent(normalised[0])} to ${percent(normalised[1])}`);
+      const own = part === null ? Object.entries(data.signals) : [];
       return {
         size: percent(view.scores[i]),
+        signals: own.map(([name, sizes]) => `${name} ${percent(sizes[i])}`),
         what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`,
         lines
       };
@@ -505,10 +512,12 @@
     /* The selected feature, or the first of the ranking. */
     function drawDetail() {
       const i = feature ?? view.order[0];
-      const { size, what: text, lines } = account(i);
+      const { size, what: text, lines, signals: own } = account(i);
       big.textContent = size;
       what.textContent = text;
       figures.textContent = lines.join(" \u00b7 ");
+      signals.textContent = own.join(" \u00b7 ");
+      signals.hidden = own.length === 0;
       excerpt.textContent = cut(texts[i], CUT);
       set(detail, "data-sign", view.weights[i] < 0 ? "opposes" : "supports");
     }
@@ -531,7 +540,7 @@
         at.button.dataset.sign = sign;
         at.rank.textContent = view.place[i];
         at.percent.textContent = percent(view.scores[i]);
-        at.sign.textContent = weight === 0 ? "" : weight < 0 ? "\u2212" : "+";
+        at.sign.textContent = weight === 0 || !data.signs ? "" : weight < 0 ? "\u2212" : "+";
         at.says.textContent = `, ${spoken(view.place[i])}, ${weight === 0 ? "no weight" : sign}, `;
         at.words.textContent = cut(texts[i], CUT);
         at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
@@ -550,8 +559,8 @@
     function say() {
       let text = "";
       if (feature !== null) {
-        const { size, what: words, lines } = account(feature);
-        text = `${size}, ${words}, ${lines.join(", ")}`;
+        const { size, what: words, lines, signals: own } = account(feature);
+        text = `${size}, ${words}, ${[...lines, ...own].join(", ")}`;
       } else if (part !== null) {
         const top = view.order.slice(0, 3).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
         text = `For \u201c${partText()}\u201d: ${top.join("; ")}`;
