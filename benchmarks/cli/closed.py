@@ -67,6 +67,10 @@ def add(commands: Any) -> None:
     shared.add_data(kind)
     shared.add_model(kind)
     kind.set_defaults(run=run)
+    text = "results of `closed` with the present weights of the signals, where these were others"
+    again = shared.new_command(commands, "reweigh", text)
+    again.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed results")
+    again.set_defaults(run=reweigh)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -74,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.closed import cases, rankings
     from benchmarks.closed import run as arena
     from benchmarks.store import Store, read
+    from ropelime.method.learnt import EVIDENCE
 
     shared.check(options, "limit", "max_calls", "concurrency")
     if (options.answering is None) != (options.kind in ANSWERED):
@@ -108,6 +113,7 @@ def run(options: argparse.Namespace) -> None:
         "answering": _described(options.answering, answering) if answering else None,
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
         "heads": {name: path.name for name, path in options.heads},
+        "signals": dict(EVIDENCE),
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
@@ -135,6 +141,25 @@ def run(options: argparse.Namespace) -> None:
             progress=report,
         )
     shared.written(options, results)
+
+
+def reweigh(options: argparse.Namespace) -> None:
+    """Add the ranking by the present weights to runs with other ones."""
+    from benchmarks.closed.reweigh import reweigh as again
+    from benchmarks.store import read, rewrite
+    from ropelime.method.learnt import EVIDENCE
+
+    for path in options.results:
+        header, rows = read(path)
+        if header.get("bench") != "closed" or "signals" not in header:
+            raise InputError(f"{path} does not say how much each signal counted.")
+        counted = header["signals"]
+        if counted != EVIDENCE:
+            for surrogate in header["surrogates"]:
+                rows = [again(row, surrogate, counted, EVIDENCE, header["seed"]) for row in rows]
+            header = {**header, "signals": dict(EVIDENCE), "ran_with": counted}
+            rewrite(path, [header, *rows])
+        print(f"{path} counts the signals as {dict(EVIDENCE)}.")
 
 
 def _served(options: argparse.Namespace) -> AnsweringModel | None:

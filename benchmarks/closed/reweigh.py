@@ -1,0 +1,83 @@
+"""Other weights of the signals of ``evidence``, for runs that are there already.
+
+A run holds the ranking without each of three signals; they are sums of two shares each, so the shares
+follow. What a new ranking leads to is known where no answer has to be asked for: without its first
+part, under the held-out masks, and against labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from benchmarks.closed.rankings import ORACLE, ranked
+from benchmarks.evaluation import agreement, held_out, spearman
+from benchmarks.names import EVIDENCE
+from benchmarks.store import Row
+from ropelime.errors import InputError
+from ropelime.typing import Floats
+
+SIGNALS = ("shift", "words", "question")
+
+
+def shares(rankings: Mapping[str, Row], surrogate: str, counted: Mapping[str, float]) -> Floats:
+    """(3, n) the share that each signal gives to each part, out of the rankings without each."""
+    without = {}
+    for name in SIGNALS:
+        row = rankings.get(f"{surrogate}: {EVIDENCE} without {name}")
+        if row is None:
+            raise InputError(f"These results have no ranking of {surrogate} without {name}.")
+        rest = sum(counted[other] for other in SIGNALS if other != name)
+        without[name] = np.array(row["weights"]) * rest
+    total = sum(without.values()) / 2
+    return np.stack([np.clip((total - without[name]) / counted[name], 0.0, 1.0) for name in SIGNALS])
+
+
+def reweigh(
+    row: Row, surrogate: str, counted: Mapping[str, float], wanted: Mapping[str, float], seed: int
+) -> Row:
+    """A row whose ``evidence`` counts the signals as wanted; the ranking that was run keeps its figures.
+
+    Args:
+        row: A row of the arena.
+        surrogate: The surrogate whose ranking it is.
+        counted: How much each signal counted in the run.
+        wanted: How much each is to count.
+        seed: The seed of the run.
+    """
+    if "rankings" not in row:
+        return row
+    name = f"{surrogate}: {EVIDENCE}"
+    ran = f"{name}, {'/'.join(f'{counted[signal]:g}' for signal in SIGNALS)}"
+    mixed = np.array([wanted[signal] for signal in SIGNALS]) @ shares(
+        row["rankings"], surrogate, counted
+    )
+    mixed = mixed / (mixed.sum() or 1.0)
+    found = {}
+    for each, figures in row["rankings"].items():
+        if each == name:
+            found[name] = {**_known(row, mixed, seed), "tokens": figures["tokens"]}
+            found[name]["weights"] = np.round(mixed, 5).tolist()
+        found[ran if each == name else each] = figures
+    return {**row, "rankings": found}
+
+
+def _known(row: Row, weights: Floats, seed: int) -> Row:
+    """The figures of a ranking that need no further answer."""
+    n, draws = row["features"], (seed, row["number"])
+    first = ranked(weights, np.random.default_rng([*draws, 3]))[0]
+    figures: Row = {}
+    if "held_out" in row:
+        effect = row["full"] - row["none"]
+        lost = row["rankings"][ORACLE]["weights"][first]
+        drop = lost / effect if abs(effect) > 1e-6 else 0.0
+        figures["necessity1"] = round(float(np.clip(drop, -0.5, 1.5)), 5)
+        figures["kept1"] = row["kept"][1 + first]
+        unseen = held_out(n, np.random.default_rng([*draws, 1]))
+        figures["lds"] = spearman(unseen @ weights, np.array(row["held_out"]))
+    if row["gold"]:
+        gold = np.isin(np.arange(n), row["gold"])
+        agrees = agreement(weights, gold)
+        figures |= {"first": float(gold[first]), "f1": agrees.f1, "auroc": agrees.auroc}
+    return figures
