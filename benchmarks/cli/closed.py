@@ -53,6 +53,8 @@ def add(commands: Any) -> None:
     kind.add_argument("--also-by", nargs="*", default=[], metavar="MODEL", help="further surrogates")
     kind.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N prompts")
     kind.add_argument("--cached-only", action="store_true", help="leave out methods that score exactly")
+    text = "run these methods of the surrogate alone, such as evidence instant"
+    kind.add_argument("--only", nargs="+", default=[], metavar="METHOD", help=text)
     kind.add_argument(
         "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
     )
@@ -81,6 +83,9 @@ def run(options: argparse.Namespace) -> None:
     from ropelime.method.learnt import EVIDENCE
 
     shared.check(options, "limit", "max_calls", "concurrency")
+    if unknown := set(options.only) - {method.name for method in rankings.compared()}:
+        known = ", ".join(method.name for method in rankings.compared())
+        raise InputError(f"There is no method {', '.join(sorted(unknown))}. Known: {known}.")
     if (options.answering is None) != (options.kind in ANSWERED):
         raise InputError(
             "--answering MODEL is needed, except for prompts that come with answers: "
@@ -114,6 +119,7 @@ def run(options: argparse.Namespace) -> None:
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
         "heads": {name: path.name for name, path in options.heads},
         "signals": dict(EVIDENCE),
+        "only": options.only,
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
@@ -136,6 +142,7 @@ def run(options: argparse.Namespace) -> None:
             seed=options.seed,
             first=options.skip,
             exact=exact,
+            only=options.only,
             compare=not options.labels_only,
             heads=heads,
             progress=report,

@@ -130,6 +130,8 @@ def command(options: argparse.Namespace) -> str:
         words += ["--sampling", *sampling]
     if also := getattr(options, "also_by", None):
         words += ["--also-by", *(Path(name).name for name in also)]
+    if only := getattr(options, "only", None):
+        words += ["--only", *only]
     for name, path in getattr(options, "heads", ()):
         words += ["--heads", f"{name}={path.name}"]
     if getattr(options, "answers", None):

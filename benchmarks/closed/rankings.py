@@ -71,6 +71,7 @@ def by_surrogate(
     seed: tuple[int, ...],
     *,
     exact: bool = True,
+    only: Collection[str] = (),
     heads: Mapping[str, Heads] | None = None,
 ) -> tuple[dict[str, Floats], Mapping[str, int]]:
     """The weights of every method by one surrogate, and the tokens that each takes.
@@ -81,9 +82,10 @@ def by_surrogate(
         surrogate: The model that scores it.
         seed: Seed of the masks.
         exact: Whether to run the methods that score exactly, too.
+        only: The names of the methods that are run; all of them and the peers if empty.
         heads: Weights of heads that were learnt for this surrogate, by name.
     """
-    chosen = [m for m in compared() if exact or m.scoring == "cached"]
+    chosen = [m for m in compared() if m.name in only or not only and (exact or m.scoring == "cached")]
     memo = Memo(surrogate, [m.recipe for m in chosen])
     features = split(case.prompt, case.spans, token_spans=memo.token_spans)
     scorer = memo.prepare(case.prompt, features, output, ablation=Ablation())
@@ -95,7 +97,7 @@ def by_surrogate(
         assert isinstance(e, Explanation)
         weights[m.name] = np.asarray(e.weights)
         tokens[m.name] = int(m.scores(e).tokens.sum())
-    if isinstance(surrogate, LocalSurrogate):
+    if isinstance(surrogate, LocalSurrogate) and not only:
         assert isinstance(scorer.scorer, LocalScorer)
         if exact:
             weights[ARC_JSD] = arc_jsd(surrogate, scorer.scorer, len(case.spans))

@@ -37,7 +37,7 @@ def shares(rankings: Mapping[str, Row], surrogate: str, counted: Mapping[str, fl
 def reweigh(
     row: Row, surrogate: str, counted: Mapping[str, float], wanted: Mapping[str, float], seed: int
 ) -> Row:
-    """A row whose ``evidence`` counts the signals as wanted; the ranking that was run keeps its figures.
+    """A row whose ``evidence`` counts the signals as wanted; what was run keeps its figures.
 
     Args:
         row: A row of the arena.

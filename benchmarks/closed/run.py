@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ def run(
     seed: int,
     first: int = 0,
     exact: bool = True,
+    only: Collection[str] = (),
     compare: bool = True,
     heads: Mapping[str, Mapping[str, Heads]] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -47,6 +48,7 @@ def run(
         seed: Seed of all masks; case i draws from (seed, first + i).
         first: The number of the first case.
         exact: Whether to run the methods that score exactly, too.
+        only: The names of the methods that are run; all of them and the peers if empty.
         compare: Whether to compare rankings; otherwise the answering model is asked only.
         heads: Learnt weights of heads, by surrogate and then by name.
         progress: Called with the cases done and in all.
@@ -56,7 +58,7 @@ def run(
             progress(number, len(cases))
         if case.id not in store.done:
             drawn = (seed, first + number)
-            row = _case(case, converse, surrogates, drawn, exact, compare, heads or {})
+            row = _case(case, converse, surrogates, drawn, exact, only, compare, heads or {})
             store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))
@@ -82,6 +84,7 @@ def _case(
     surrogates: Mapping[str, Surrogate],
     seed: tuple[int, int],
     exact: bool,
+    only: Collection[str],
     compare: bool,
     heads: Mapping[str, Mapping[str, Heads]],
 ) -> Row:
@@ -98,7 +101,7 @@ def _case(
     tokens: dict[str, int] = {}
     for name, surrogate in surrogates.items():
         found, took = rankings.by_surrogate(
-            case, output, surrogate, seed, exact=exact, heads=heads.get(name)
+            case, output, surrogate, seed, exact=exact, only=only, heads=heads.get(name)
         )
         weights |= {f"{name}: {method}": each for method, each in found.items()}
         tokens |= {f"{name}: {method}": each for method, each in took.items()}
