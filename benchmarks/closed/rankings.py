@@ -85,7 +85,9 @@ def by_surrogate(
         only: The names of the methods that are run; all of them and the peers if empty.
         heads: Weights of heads that were learnt for this surrogate, by name.
     """
-    chosen = [m for m in compared() if m.name in only or not only and (exact or m.scoring == "cached")]
+    chosen = [
+        m for m in compared() if m.name in only or (not only and (exact or m.scoring == "cached"))
+    ]
     memo = Memo(surrogate, [m.recipe for m in chosen])
     features = split(case.prompt, case.spans, token_spans=memo.token_spans)
     scorer = memo.prepare(case.prompt, features, output, ablation=Ablation())
