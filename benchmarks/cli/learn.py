@@ -1,4 +1,4 @@
-"""``learn``: how much each signal counts, from what removals did."""
+"""``learn``: how much each signal counts, from what ablations did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each signal counts, and which attention heads: learnt from what removals did.
+"""How much each signal counts, and which attention heads: learnt from what ablations did.
 
 For each prompt, an answering model has shown what is lost without each part (``closed --labels-only``):
 the drop of its answer's log-probability, relative to that without any part. Signals give shares to the
@@ -31,7 +31,7 @@ from ropelime.typing import Floats
 
 SIGNALS = ("shift", "words", "question")
 _ITERATIONS = 300
-_LEAST_LOST = 0.05  # of the prompt's effect: prompts in which removals do less teach nothing
+_LEAST_LOST = 0.05  # of the prompt's effect: prompts in which ablations do less teach nothing
 _LEAST_HEAD = 0.005
 
 

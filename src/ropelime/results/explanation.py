@@ -195,7 +195,10 @@ class ExplanationData:
     def strategies(self) -> Recipe:
         """Target, kernel and regressor, built from ``config`` in a loaded explanation."""
         names = ("target", "kernel", "regressor")
-        return self.recipe or Recipe.of(*(self.config[name] for name in names))
+        try:
+            return self.recipe or Recipe.of(*(self.config[name] for name in names))
+        except InputError as error:
+            raise InputError(f"Its strategies cannot be built by this release; make it again. {error}") from None
 
 
 def explained(
