@@ -73,7 +73,9 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
         masks += before.cost.masks - before.surrogate_scores.distinct()
         tokens += before.cost.tokens - before.surrogate_scores.tokens_run
     if options.interactions:
-        wanted = candidates(attribution.weights, len(scores.masks))
+        fitted = options.recipe.target.needs_masks  # else as many masks as leave-one-out has
+        most = len(scores.masks) if fitted else len(features) + 2
+        wanted = candidates(attribution.weights, most)
         paired = yield from prepared.score(Round(wanted, prepared.cached))
         pairs = interactions(paired)
         masks, tokens = masks + len(wanted), tokens + paired.tokens_run
