@@ -29,7 +29,8 @@ FILE = Path(__file__).with_name("golden.json.gz")
 CASES = golden_cases.cases()
 RECORDED = ("name", "architecture", "dtype")  # of a surrogate; releases and devices differ
 WORDS = ("text", "notes", "warnings")  # what is said may be said better
-LATER = {"signals": {}, "attention": None}  # fields that older files do not have, as they are in others
+# Fields that older files do not have, as they are where nothing fills them.
+LATER: dict[str, Any] = {"signals": {}, "attention": None}
 
 
 @cache
@@ -101,7 +102,7 @@ def test_every_case_has_its_file() -> None:
 )
 def test_an_explanation_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for preset, strategies in pinned().items():
-        monkeypatch.setitem(PRESETS, preset, strategies)  # type: ignore[arg-type]
+        monkeypatch.setitem(PRESETS, preset, strategies)
     e = golden_cases.make(CASES[name], surrogate, ropelime.explain)
     made = json.loads(e.to_json())
     check(comparable(made), comparable(golden()[name]), name)

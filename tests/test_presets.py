@@ -180,7 +180,10 @@ class TestInstant:
 
     @pytest.mark.parametrize("budget", ["20000 tokens", "1 token", "5 seconds", "0.001 seconds", 7])
     def test_a_budget_changes_nothing(self, llama: LocalSurrogate, budget: Any) -> None:
-        free, bound = question(llama, preset="instant"), question(llama, preset="instant", budget=budget)
+        free, bound = (
+            question(llama, preset="instant"),
+            question(llama, preset="instant", budget=budget),
+        )
         assert bound.config["budget"] != "auto"
         assert np.array_equal(bound.weights, free.weights)
         assert bound.cost == free.cost
@@ -209,7 +212,7 @@ class TestInstant:
         assert part.weights.sum() == pytest.approx(1)
 
     def test_more_masks_are_refused_with_a_cure(self, llama: LocalSurrogate) -> None:
-        with pytest.raises(InputError, match="not fitted to masks.*preset='evidence' or 'faithful'"):
+        with pytest.raises(InputError, match=r"not fitted to masks.*preset='evidence' or 'faithful'"):
             question(llama, preset="instant").extend(5, surrogate=llama)
 
     @pytest.mark.parametrize("target", ["evidence", "nll", "kl"])

@@ -19,6 +19,7 @@ from benchmarks.closed import attention
 from benchmarks.closed.cases import Case
 from benchmarks.closed.rankings import ORACLE
 from benchmarks.store import Row
+from ropelime.errors import InputError
 from ropelime.explain import explain_many
 from ropelime.method.attribution import sharpened
 from ropelime.options import Options
@@ -75,6 +76,8 @@ def lessons(
     for number, row in enumerate(rows):
         if progress:
             progress(number, len(rows))
+        if row["example"] not in cases:
+            raise InputError(f"The data has no prompt {row['example']!r}: name that of the rows.")
         if "output" in row and row["full"] - row["none"] > 1e-6:
             found.append(lesson(cases[row["example"]], row, surrogate))
     if progress:

@@ -258,7 +258,7 @@ class Options:
                 f"got target={target!r}.",
                 field="instead_of",
             )
-        sampler = resolve_sampler(PRESETS[self.preset].sampler if self.sampler is None else self.sampler)
+        sampler = self.sampler or resolve_sampler(PRESETS[self.preset].sampler)
         if isinstance(sampler, NoMasks) and self.recipe.target.needs_masks:
             raise InputError(
                 f"target={target!r} is fitted to masks and sampler='none' draws none: with "

@@ -30,7 +30,7 @@ def scores(first: float = 3.0, second: float = 1.0, question: float | None = 2.0
 
     The question moves without the first feature only.
     """
-    found = scoring(WITHOUT_ONE, np.full((3, 1), -1.0), [[0], [first**2], [second**2]])
+    found = scoring(WITHOUT_ONE, np.full((3, 1), -1.0), np.array([[0.0], [first**2], [second**2]]))
     if question is None:
         return found
     asked = QuestionScores(np.full((3, 1), -1.0), np.array([[0.0], [question**2], [0]]))
@@ -149,7 +149,11 @@ def test_weights_are_shares(
     check(found, n, tokens)
     attention = rng.random((tokens, n)) ** 4
     given = replace(given, attention=attention / attention.sum())
-    check(fit(given, recipe(Instant(*(counts[:2] if any(counts[:2]) else (1, 0)))), words=words), n, tokens)
+    check(
+        fit(given, recipe(Instant(*(counts[:2] if any(counts[:2]) else (1, 0)))), words=words),
+        n,
+        tokens,
+    )
 
 
 def check(found: Attribution, n: int, tokens: int) -> None:

@@ -74,7 +74,7 @@ def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() ->
 def test_evidence_is_the_root_mean_square_shift_by_what_the_prompt_does_for_each_token() -> None:
     scores = scoring(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
     first = 1 + math.log(2)
-    assert np.allclose(Evidence().token_values(scores), [[0, 0], [first, 2], [3, 0]])
+    assert np.allclose(Evidence().token_values(scores), np.array([[0.0, 0], [first, 2], [3, 0]]))
     assert np.allclose(dependence(scores), [0.5, 0.5]), "nothing is known about the empty prompt"
     expected = [0, math.sqrt((first**2 + 4) / 2), math.sqrt(9 / 2)]
     assert np.allclose(Evidence().values(scores), expected)
@@ -129,7 +129,7 @@ def test_the_weights_of_signals_are_those_that_were_learnt() -> None:
 
 @pytest.mark.parametrize("spec", ["evidence:0:0:0", "instant:0:0"])
 def test_some_signal_must_count(spec: str) -> None:
-    with pytest.raises(InputError, match="needs a signal that counts: .* above 0"):
+    with pytest.raises(InputError, match=r"needs a signal that counts: .* above 0"):
         resolve_target(spec)
 
 

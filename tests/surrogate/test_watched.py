@@ -146,7 +146,7 @@ def test_heads_are_learnt_ones_or_those_of_the_middle_layers(
     assert learnt.learnt_heads(surrogate.shape) is None
     assert surrogate.heads == [(1, number, 1.0) for number in range(4)]
     known = {surrogate.shape: [[2, 3, 0.25], [0, 1, 0.75]]}
-    monkeypatch.setitem(learnt._LEARNT, "heads", known)  # type: ignore[arg-type]
+    monkeypatch.setitem(learnt._LEARNT, "heads", known)
     assert tiny("llama").heads == [(2, 3, 0.25), (0, 1, 0.75)]
     assert tiny("qwen2").heads == [(1, number, 1.0) for number in range(4)]
 
@@ -160,7 +160,9 @@ def test_a_model_that_hides_its_attention_is_refused_with_a_cure(name: str) -> N
 
 
 def test_a_surrogate_that_gives_only_the_output_is_refused_with_a_cure() -> None:
-    with pytest.raises(ModelError, match="nothing else. Use preset='faithful' with it"):
+    with pytest.raises(ModelError, match=r"nothing else\. Use preset='faithful' with it"):
         explain(PROMPT, OUTPUT, features="word", surrogate=additive(), preset="instant", progress=False)
-    with pytest.raises(InputError, match="target='nll' is fitted to masks and sampler='none' draws none"):
+    with pytest.raises(
+        InputError, match="target='nll' is fitted to masks and sampler='none' draws none"
+    ):
         explain(PROMPT, OUTPUT, surrogate=additive(), preset="instant", target="nll", progress=False)

@@ -55,8 +55,7 @@ def diagnose(
     scores: Scores, fitted: Attribution, *, requested: int, notes: tuple[str, ...]
 ) -> Diagnostics:
     """Examine a fit and its scores: the full prompt, the prompt with no feature, then the masks."""
-    unknowns = scores.masks.shape[1] + 2
-    exact = fitted.from_masks and len(scores.masks) == unknowns and not fitted.r2 < _EXACT  # or undefined
+    exact = len(scores.masks) == scores.masks.shape[1] + 2 and not fitted.r2 < _EXACT  # or undefined
     note = "The fit has as many scores as unknowns: it is exact, and its R² says nothing."
     return Diagnostics(
         r2=fitted.r2,
@@ -65,7 +64,7 @@ def diagnose(
         logprob_empty=float(scores.empty.logprob.mean()),
         masks_requested=requested,
         masks_scored=len(scores.masks) - 2,
-        notes=tuple(dict.fromkeys((*notes, note) if exact else notes)),
+        notes=tuple(dict.fromkeys((*notes, note) if exact and fitted.from_masks else notes)),
         warnings=tuple(_warnings(scores, fitted)),
     )
 

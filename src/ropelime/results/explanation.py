@@ -198,7 +198,8 @@ class ExplanationData:
         try:
             return self.recipe or Recipe.of(*(self.config[name] for name in names))
         except InputError as error:
-            raise InputError(f"Its strategies cannot be built by this release; make it again. {error}") from None
+            again = "Its strategies cannot be built by this release; make it again."
+            raise InputError(f"{again} {error}") from None
 
 
 def explained(
