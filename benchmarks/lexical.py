@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from benchmarks.names import BM25, LONGEST_COMMON
 from ropelime.text.lexical import bm25, words
+from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats
 
 __all__ = ["bm25", "longest_common", "token_f1", "words"]
@@ -25,13 +25,6 @@ def longest_common(answer: str, parts: Sequence[str]) -> Floats:
         matcher.set_seq1(words(part))
         found.append(matcher.find_longest_match().size)
     return np.array(found, dtype=float)
-
-
-def token_f1(answer: str, reference: str) -> float:
-    """F1 of the words that two answers share, as for SQuAD, articles included."""
-    one, other = Counter(words(answer)), Counter(words(reference))
-    shared = (one & other).total()
-    return 2 * shared / (one.total() + other.total()) if shared else float(one == other)
 
 
 # Each ranking takes the question, the answer and the parts.

@@ -30,7 +30,7 @@ CASES = golden_cases.cases()
 RECORDED = ("name", "architecture", "dtype")  # of a surrogate; releases and devices differ
 WORDS = ("text", "notes", "warnings")  # what is said may be said better
 # Fields that older files do not have, as they are where nothing fills them.
-LATER: dict[str, Any] = {"signals": {}, "attention": None}
+LATER: dict[str, Any] = {"signals": {}, "attention": None, "verified": None}
 
 
 @cache

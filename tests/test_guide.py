@@ -12,7 +12,7 @@ import pytest
 
 from ropelime.cli import main
 from ropelime.surrogate.embedded import fetch_embedded
-from servers import Proxy, says
+from servers import Handler, Proxy, says
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
 
@@ -20,7 +20,18 @@ GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="ut
 # A Python block, and its output if that is shown.
 BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?", GUIDE, re.DOTALL)
 ANSWER = "Lamps carry a guarantee of six years. To use it, send a photograph of the lamp."
+OTHER = {  # what the model answers without a sentence of its context
+    "Lamps carry a guarantee of six years.": "I cannot find how long the guarantee is.",
+    "send a photograph": "Lamps carry a guarantee of six years.",
+}
 USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
+
+
+def answering(handler: Handler) -> None:
+    """The model of the guide."""
+    sent = handler.body["messages"][0]["content"]
+    answers = [answer for sentence, answer in OTHER.items() if sentence not in sent]
+    says(answers[0] if answers else ANSWER, usage=USAGE)(handler)
 
 
 @pytest.mark.slow
@@ -36,15 +47,15 @@ def test_the_guide_runs(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-guide-0123456789")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     names: dict[str, Any] = {}
-    assert sum(bool(shown) for _, shown in BLOCKS) == 4
-    with Proxy(otherwise=says(ANSWER, usage=USAGE)).running() as server:
+    assert sum(bool(shown) for _, shown in BLOCKS) == 5
+    with Proxy(otherwise=answering).running() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         for code, shown in BLOCKS:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(code, names)
             same(printed.getvalue(), shown)
-    assert len(server.seen) == 1, "the model is asked once in the whole guide"
+    assert len(server.seen) == 1 + 3, "the model is asked once, and three times to verify"
     assert main(["check", "answers.jsonl", "--junit", "report.xml"]) == 0
     assert "5 checked: 5 hold" in capsys.readouterr().out
     written = {path.name for path in tmp_path.iterdir()}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.closed.answering import Converse
     from benchmarks.closed.cases import Case
     from benchmarks.closed.heads import Heads
-    from ropelime.ask import AnsweringModel
+    from ropelime.answering import AnsweringModel
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _served(options: argparse.Namespace) -> AnsweringModel | None:
     """The answering model behind a server, if it was named as one."""
-    from ropelime.ask import AnsweringModel
+    from ropelime.answering import AnsweringModel
     from ropelime.surrogate import is_served
 
     if options.answering is None or not is_served(options.answering):
@@ -205,7 +205,7 @@ def _conversing(
 ) -> Iterator[Converse | None]:
     """What begins conversations with the answering model, while its connections are open."""
     from benchmarks.closed.answering import LocalConversation, ServedConversation
-    from ropelime.ask import AnsweringModel
+    from ropelime.answering import AnsweringModel
     from ropelime.clients.pool import Pool
 
     if answering is None:

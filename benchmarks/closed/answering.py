@@ -9,9 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from benchmarks.generation import greedy
-from benchmarks.lexical import token_f1
 from benchmarks.memo import MemoScorer
-from ropelime.ask import AnsweringModel
+from ropelime.answering import AnsweringModel
 from ropelime.clients.openai import Call
 from ropelime.clients.pool import Pool
 from ropelime.errors import EmptyAnswerError
@@ -19,6 +18,7 @@ from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import Feature, split, without
 from ropelime.text.prompt import Prompt, Span
+from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats, Masks
 
 _ENDS = ("<|im_end|>", "<end_of_turn>", "<|eot_id|>", "<|endoftext|>", "<eos>", "</s>")

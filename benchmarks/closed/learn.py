@@ -1,10 +1,10 @@
 """How much each signal counts, and which attention heads: learnt from what ablations did.
 
 For each prompt, an answering model has shown what is lost without each part (``closed --labels-only``):
-the drop of its answer's log-probability, relative to that without any part. Signals give shares to the
-parts. Their weights, and those of the heads, are those of a mixture under which what was lost is most
-likely, found by expectation maximisation: a convex problem without settings. Heads below half a per
-cent are left out.
+the drop of its answer's log-probability, relative to that without any part; and how far its answer
+changes. Signals give shares to the parts. Their weights are those of a mixture under which both are
+most likely, found by expectation maximisation: a convex problem without settings. Heads are learnt from
+what is lost alone, and those below half a per cent are left out.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class Lesson:
 
     Attributes:
         lost: (n,) the part of the prompt's effect that was lost without each part, 0 to 1.
+        changed: (n,) how far the answer changed, 0 to 1.
         signals: (signals, n) the shares that each signal gives.
         heads: (layers, heads, n) the shares that each head gives, sharpened.
     """
 
     lost: Floats
+    changed: Floats
     signals: Floats
     heads: Floats
 
@@ -62,7 +64,8 @@ def lesson(case: Case, row: Row, surrogate: LocalSurrogate) -> Lesson:
     scorer = surrogate.prepare(case.prompt, features, row["output"], ablation=Ablation())
     mass = attention.of_parts(surrogate, scorer.tokenized)
     shares = sharpened(mass.reshape(-1, mass.shape[-1]).T).T.reshape(mass.shape)
-    return Lesson(lost, np.stack([e.signals.get(name, nothing) for name in SIGNALS]), shares)
+    changed = np.clip(1 - np.array(row["kept"][1:]), 0, 1)
+    return Lesson(lost, changed, np.stack([e.signals.get(name, nothing) for name in SIGNALS]), shares)
 
 
 def lessons(
@@ -85,18 +88,26 @@ def lessons(
     return [each for each in found if each.lost.sum() > _LEAST_LOST]
 
 
-def mixture(shares: Sequence[Floats], lost: Sequence[Floats]) -> Floats:
-    """(K,) weights of (K, n) shares under which what was lost is most likely.
+def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
+    """(K,) weights of (K, n) shares under which what removals did is most likely.
 
-    A prompt counts for as much as the most that was lost without one part of it.
+    Every kind of effect counts the same. In it, a prompt counts for as much as the most that one
+    removal did.
+
+    Args:
+        shares: The shares that each of K signals gives to the n parts of each prompt.
+        *kinds: (n,) for each prompt what removing each part did, once for each kind of effect.
     """
     weights = np.full(len(shares[0]), 1 / len(shares[0]))
-    counts = np.array([float(each.max()) for each in lost])
-    counts /= counts.sum()
-    parts = [each / each.sum() for each in lost]
+    told = [
+        (share, effect / effect.sum(), float(effect.max()) / sum(float(e.max()) for e in kind))
+        for kind in kinds
+        for share, effect in zip(shares, kind, strict=True)
+        if effect.sum() > _LEAST_LOST
+    ]
     for _ in range(_ITERATIONS):
         gains = np.zeros(len(weights))
-        for share, part, count in zip(shares, parts, counts, strict=True):
+        for share, part, count in told:
             mixed = weights @ share + 1e-3 / len(part)
             gains += count * (share @ (part / mixed))
         weights = weights * gains
@@ -113,7 +124,7 @@ def learn(found: Sequence[Lesson], surrogate: LocalSurrogate, words: float) -> d
         words: How much the words count beside attention in ``preset="instant"``.
     """
     lost = [each.lost for each in found]
-    evidence = mixture([each.signals for each in found], lost)
+    evidence = mixture([each.signals for each in found], lost, [each.changed for each in found])
     layers, count, _ = found[0].heads.shape
     weights = mixture([each.heads.reshape(layers * count, -1) for each in found], lost)
     kept = np.flatnonzero(weights >= _LEAST_HEAD)

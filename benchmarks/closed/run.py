@@ -13,9 +13,9 @@ from benchmarks.closed.cases import Case
 from benchmarks.closed.heads import Heads
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.evaluation.faithfulness import HELD_OUT
-from benchmarks.lexical import token_f1
 from benchmarks.store import Row, Store
 from ropelime.surrogate import Surrogate
+from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats, Masks
 
 NECESSITY, SUFFICIENCY = (1, 3), (2, 4)

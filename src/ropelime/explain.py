@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
@@ -16,7 +17,7 @@ from ropelime.progress import Option as ProgressOption
 from ropelime.results import serialization
 from ropelime.results.citations import Cited, cite
 from ropelime.results.ensemble import combine, for_output
-from ropelime.results.explanation import ExplanationData
+from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
@@ -24,6 +25,8 @@ from ropelime.text import integrations
 from ropelime.text.display import shorten
 from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, check_text, read_prompt
+from ropelime.text.similarity import Similarity
+from ropelime.verify import Verifier, recorded, recorded_messages
 from ropelime.views import html
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ class Explanation(ExplanationData):
                 )
             each = zip(self.members, given, strict=True)
             joined = combine([m.extend(more, surrogate=s, progress=progress) for m, s in each])
-            return Explanation.of(replace(joined, also=self.also))
+            return with_verified(Explanation.of(replace(joined, also=self.also)), self.verified)
         if self.span != (0, len(self.output)):
             raise InputError("This explains a part of the answer; extend that of the whole answer.")
         if "masks" not in self.config:
@@ -104,7 +107,53 @@ class Explanation(ExplanationData):
         task = Task(self.prompt, self.output, _options_of(self), self, more)
         found = explain_one(task, [model], progress)
         kept = {n: self.config[n] for n in ("budget", "interactions", "answer") if n in self.config}
-        return replace(found, config={**found.config, **kept}, also=self.also)
+        found = replace(found, config={**found.config, **kept}, also=self.also)
+        return with_verified(found, self.verified)
+
+    def verify(
+        self,
+        calls: int = 4,
+        *,
+        model: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        price: tuple[float, float] | None = None,
+        timeout: float = 120.0,
+        retries: int = 2,
+        cache: bool = True,
+        similarity: Similarity | None = None,
+        max_cost: float | None = None,
+        progress: ProgressOption = "auto",
+    ) -> Explanation:
+        """Check the explanation by a few further calls of the answering model.
+
+        Parts at the top of the ranking are removed one by one, or kept alone, and the model is asked
+        again; :mod:`ropelime.verify` has the order. ``e.verified`` holds the outcomes, and ranks and
+        trust follow them. What the calls take is printed before the first one. If one fails after
+        others were answered, the outcomes so far are returned with a warning.
+
+        Args:
+            calls: The most calls to make, in addition to those of an earlier verification.
+            model: The answering model; the one that ``ask`` recorded if not given.
+            base_url: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
+            api_key: As in :func:`ropelime.ask`.
+            sampling: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
+            messages: The chat as it was sent. Without it, tool calls that ``ask`` did not record are
+                written out as text.
+            price: As in :func:`ropelime.ask`; what ``ask`` recorded if not given.
+            timeout: As in :func:`ropelime.ask`.
+            retries: As in :func:`ropelime.ask`.
+            cache: As in :func:`ropelime.ask`; the same prompt is always sent anew.
+            similarity: A function of two answers that returns 0 to 1; an answer has changed if it is
+                below 0.5. By default the F1 of their words, as for SQuAD.
+            max_cost: The most that these calls may cost together, at ``price``.
+            progress: As in :func:`explain`; False prints nothing.
+        """
+        how = {"base_url": base_url, "api_key": api_key, "sampling": sampling, "price": price}
+        answering = recorded(self, model, **how, timeout=timeout, retries=retries, cache=cache)
+        return verified(self, Verifier(calls, similarity, max_cost), answering, messages, progress)
 
     def cite(self) -> Cited:
         """The answer with marks on its sentences, and its sources; see :func:`citations.cite`."""
@@ -232,6 +281,22 @@ def explain_many(
         except forgive as error:
             found.append(error)
     return found
+
+
+def verified(
+    e: Explanation,
+    verifier: Verifier,
+    answering: AnsweringModel,
+    messages: Any = None,
+    progress: ProgressOption = "auto",
+) -> Explanation:
+    """The explanation with what further calls of the answering model showed."""
+    if e.span != (0, len(e.output)):
+        raise InputError("This explains a part of the answer; verify that of the whole answer.")
+    sent = recorded_messages(e) if messages is None else integrations.as_messages(messages)
+    with reporting(progress, "Asking the answering model") as report:
+        say = None if progress is False else note
+        return verifier.run(e, answering, messages=sent, say=say, report=report)
 
 
 def check(prompt: Prompt, options: Options, surrogates: Sequence[Surrogate]) -> None:

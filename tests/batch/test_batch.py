@@ -22,7 +22,7 @@ import pytest
 
 from batch_toy import OPTIONS, check, go, write_lines
 from ropelime import InputError, ModelError, explain
-from ropelime.ask import AnsweringModel
+from ropelime.answering import AnsweringModel
 from ropelime.batch import lines, local
 from ropelime.batch.run import run
 from ropelime.batch.store import Output, rows

@@ -25,11 +25,12 @@ from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
 from benchmarks.store import Store, read
 from conftest import byte_level, tiny_model
-from ropelime.ask import AnsweringModel
+from ropelime.answering import AnsweringModel
 from ropelime.clients.pool import Pool
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import split
+from ropelime.text.similarity import token_f1
 
 Tiny = Callable[..., LocalSurrogate]
 MOST = 6
@@ -66,7 +67,7 @@ class TestLexical:
         ],
     )
     def test_token_f1(self, answer: str, reference: str, f1: float) -> None:
-        assert lexical.token_f1(answer, reference) == pytest.approx(f1)
+        assert token_f1(answer, reference) == pytest.approx(f1)
 
 
 class TestConversation:

@@ -89,6 +89,15 @@ def test_ask_against_a_real_server(proxy: Proxy, model: str, tmp_path: Path) -> 
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+def test_verify_against_a_real_server(proxy: Proxy, model: str) -> None:
+    e = ask(proxy, model, features="sentence", verify=3)
+    assert e.verified is not None
+    assert len(proxy.seen) == 1 + len(e.verified.calls) <= 4
+    assert e.verified.stopped == ""
+    assert all(call.after for call in e.verified.calls)
+    assert e.verified.stable is not False, "greedy, it repeats itself"
+
+
 @pytest.mark.parametrize(
     "fault", [busy(429), busy(500), slow(5.0), cut], ids=["429", "500", "slow", "cut"]
 )

@@ -15,6 +15,8 @@ from test_html import HOSTILE, TWO, hostile
 
 from ropelime import Explanation, explain
 from ropelime.results.diagnostics import Trust
+from ropelime.results.explanation import with_verified
+from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.views.html import payload, static
 from toy import COEF, additive, toy
 
@@ -183,6 +185,26 @@ def test_intervals_and_trust_are_drawn(open_page: Open) -> None:
     page.locator(".rl-sentence").first.hover()
     settle(page)
     assert page.locator(".rl-whisker:visible").count() == 0, "they are of the whole answer"
+
+
+def test_verifying_calls_are_there_and_decide_the_order(open_page: Open) -> None:
+    calls = (
+        VerifyingCall("without", (0,), TWO, TWO, 1.0, False),
+        VerifyingCall("without", (3,), TWO, "<b>No.</b>", 0.0, True),
+    )
+    seen = Verified("m", "http://there/v1", {}, "token_f1", 0.5, 2, calls)
+    e = with_verified(TOY, seen)
+    page = open_page(e)
+    assert ranking(page)[0][0] == "black"
+    assert [row[0] for row in ranking(page)] == [row[0] for row in expected(e)]
+    assert "Without black m answers differently." in page.inner_text(".rl-head")
+    trust = page.inner_text(".rl-trust")
+    assert "Verified by 2 further calls of m" in trust
+    assert "Without “black”\nchanged (0.00)\n<b>No.</b>" in trust
+    page.locator(".rl-row").nth(1).click()
+    settle(page)
+    assert page.inner_text(".rl-detail .rl-excerpt") == "red"
+    assert page.locator(".rl-row").nth(1).get_attribute("data-on") == ""
 
 
 def test_shared_places_are_seen_and_heard(open_page: Open) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ropelime.ask import AnsweringModel, GivenAnswer
+from ropelime.answering import AnsweringModel, GivenAnswer
 from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.clients.pool import Pool
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded

@@ -14,7 +14,8 @@ from ropelime.text.display import plain
 HELP = "call a model once and explain its answer"
 DESCRIPTION = (
     "Call an answering model exactly once, and explain which parts of the prompt its answer depends "
-    "on. Answers are cached, so the same call is not paid for twice."
+    "on. Answers are cached, so the same call is not paid for twice. With --verify the model is called "
+    "a few times more, with parts of the prompt removed."
 )
 EPILOG = """\
 The API key is read from OPENAI_API_KEY and never stored. A local server may need none. The answer is
@@ -23,6 +24,7 @@ streamed to standard error; the explanation goes to standard output.
 examples:
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --cite --html why.html
+  ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --verify 4
   ropelime ask --messages chat.json --model gpt-4o-mini --features message
   ropelime ask "Why?" --model qwen3 --base-url http://localhost:8000/v1 --sampling temperature=0
   ropelime ask "Why?" --model gpt-4o-mini --features word --price-in 0.15 --price-out 0.6
@@ -36,24 +38,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
     add("--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question")
     shared.add_answering(parser, required=True)
+    shared.add_verifying(parser)
     add("--no-stream", action="store_true", help="show the answer only when it is complete")
     shared.add_options(parser)
     shared.add_output(parser)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     """Call the model, explain its answer, show and write the explanation."""
     explanation = ask(
         options.question,
         context=shared.chunks(options.context),
         messages=shared.messages(options.messages),
         **shared.answering(options),
+        verify=options.verify,
+        max_cost=options.max_cost,
         stream=not options.no_stream and not options.quiet,
         on_text=None if options.quiet else _show,
         on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
         **shared.method(options),
     )
     shared.emit(explanation, options)
+    return shared.unverified(explanation)
 
 
 def _show(text: str) -> None:

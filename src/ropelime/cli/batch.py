@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ropelime.ask import AnsweringModel
+from ropelime.answering import AnsweringModel
 from ropelime.batch import local, ray
 from ropelime.batch import run as batch
 from ropelime.batch.work import Settings

@@ -71,8 +71,31 @@ def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:
     return group
 
 
+def add_verifying(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``ask`` that verify the explanation."""
+    add = parser.add_argument_group("verification").add_argument
+    text = "check the explanation by at most K further calls without its top parts, or with them alone"
+    add("--verify", type=count, default=0, metavar="K", help=text)
+    add_max_cost(add)
+
+
+def add_max_cost(add: Any) -> None:
+    """Add the limit on what verifying calls may cost."""
+    text = "the most that the verifying calls may cost together; needs --price-in and --price-out"
+    add("--max-cost", type=float, metavar="P", help=text)
+
+
+def unverified(explanation: Explanation) -> int:
+    """The exit code of a command that verifies: 1 if the calls ended early, with the reason printed."""
+    seen = explanation.verified
+    if seen is None or not seen.stopped:
+        return 0
+    note(f"ropelime: {plain(seen.warnings[-1])}")
+    return 1
+
+
 def answering(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of :class:`ropelime.ask.AnsweringModel`, from :func:`add_answering`."""
+    """The arguments of :class:`ropelime.answering.AnsweringModel`, from :func:`add_answering`."""
     if (options.price_in is None) != (options.price_out is None):
         raise InputError("--price-in and --price-out go together.")
     return {

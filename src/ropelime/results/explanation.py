@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
 from ropelime.results.diagnostics import Diagnostics, Trust, diagnose, judge
+from ropelime.results.verification import Verified
 from ropelime.text import segmentation
 from ropelime.text.features import Feature
 from ropelime.text.lexical import shared_words
@@ -83,6 +84,8 @@ class ExplanationData:
         also: The explanation under another preset, where one was requested.
         signals: (n,) the share that each signal gives each feature, by name, where the weights are made
             of several; ``config["target"]`` says how much each counts.
+        verified: What further calls of the answering model showed, where some were made. Ranks and
+            trust follow it; weights and intervals are the surrogate's.
     """
 
     prompt: Prompt
@@ -104,6 +107,7 @@ class ExplanationData:
     members: tuple[ExplanationData, ...] = ()
     also: ExplanationData | None = None
     signals: Mapping[str, Floats] = field(default_factory=dict)
+    verified: Verified | None = None
 
     def __post_init__(self) -> None:
         weights = (self.normalized_weights, self.weights, self.token_weights, self.intervals)
@@ -129,24 +133,28 @@ class ExplanationData:
         """(n,) places in the ranking; features that cannot be told apart share the first of theirs.
 
         Going down the ranking, a feature takes a new place when the first of the place above lies
-        outside its interval.
+        outside its interval, or differs from it in what was seen (:meth:`Verified.groups`).
         """
-        order = np.argsort(-self.normalized_weights, kind="stable")
+        order, seen = self._order, self._seen
         ranks = np.empty(len(order), dtype=np.int64)
         size = np.abs(self.weights)
         half = np.zeros(len(size)) if self.intervals is None else np.ptp(self.intervals, axis=1) / 2
         first, place = order[0], 1
         for number, i in enumerate(order, 1):
-            if size[first] - size[i] > half[i]:
+            if size[first] - size[i] > half[i] or seen[first] != seen[i]:
                 first, place = i, number
             ranks[i] = place
         return ranks
 
     def top(self, k: int | None = None) -> list[RankedFeature]:
-        """The features by normalised weight, the largest first; all of them, or the first ``k``."""
+        """The features in their ranking; all of them, or the first ``k``.
+
+        The largest normalised weight is first. In a verified explanation, features that were seen to
+        change the answer go before the others.
+        """
         if k is not None and k < 0:
             raise InputError(f"top() takes a number that is not negative, not {k}.")
-        order = np.argsort(-self.normalized_weights, kind="stable")[:k]
+        order = self._order[:k]
         ranks, ends = self.ranks, self.intervals
         return [
             RankedFeature(
@@ -159,6 +167,17 @@ class ExplanationData:
             )
             for i in order
         ]
+
+    @property
+    def _order(self) -> Ints:
+        """(n,) the features by what was seen, then by normalised weight."""
+        return np.lexsort((-self.normalized_weights, self._seen))
+
+    @property
+    def _seen(self) -> Ints:
+        """(n,) what was seen of each feature, as an order; all the same if nothing was verified."""
+        n = len(self.features)
+        return np.ones(n, dtype=np.int64) if self.verified is None else self.verified.groups(n)
 
     @property
     def output_sentences(self) -> tuple[Span, ...]:
@@ -202,6 +221,9 @@ class ExplanationData:
             raise InputError(f"{again} {error}") from None
 
 
+E = TypeVar("E", bound=ExplanationData)
+
+
 def explained(
     attribution: Attribution, scores: Scores, *, requested: int, notes: tuple[str, ...], **known: Any
 ) -> ExplanationData:
@@ -218,6 +240,20 @@ def explained(
         signals=attribution.signals,
         **known,
     )
+
+
+def with_verified(e: E, verified: Verified | None) -> E:
+    """The explanation with what was seen, in place of what was seen before; None takes it all back."""
+    trust, warnings = e.trust, e.diagnostics.warnings
+    if e.verified is not None:
+        trust = e.verified.trust_before
+        warnings = tuple(text for text in warnings if text not in e.verified.warnings)
+    if verified is not None:
+        verified = replace(verified, trust_before=trust)
+        first = int(replace(e, verified=verified)._order[0])
+        trust, warnings = verified.trust(first), (*warnings, *verified.warnings)
+    diagnostics = replace(e.diagnostics, warnings=warnings)
+    return replace(e, verified=verified, trust=trust, diagnostics=diagnostics)
 
 
 def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:

@@ -20,6 +20,7 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.results.diagnostics import Diagnostics, Trust
 from ropelime.results.explanation import Cost, ExplanationData
+from ropelime.results.verification import KINDS, Verified, VerifyingCall
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
 from ropelime.typing import Floats, Masks
@@ -71,6 +72,7 @@ def to_dict(e: ExplanationData) -> dict[str, Any]:
         "interactions": [asdict(interaction) for interaction in e.interactions],
         "members": [to_dict(member) for member in e.members],
         "also": None if e.also is None else to_dict(e.also),
+        "verified": None if e.verified is None else asdict(e.verified),
         "config": dict(e.config),
     }
 
@@ -172,11 +174,24 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         signals={
             str(name): np.array(shares, dtype=float) for name, shares in data.get("signals", {}).items()
         },
+        verified=None if (seen := data.get("verified")) is None else _read_verified(seen),
     )
     _check_types(explanation)
     _check_shapes(explanation)
     _check_values(explanation)
+    _check_verified(explanation)
     return explanation
+
+
+def _read_verified(data: Mapping[str, Any]) -> Verified:
+    calls = [{**call, "features": tuple(map(int, call["features"]))} for call in data["calls"]]
+    trust = data["trust_before"]
+    known = {
+        "calls": tuple(VerifyingCall(**call) for call in calls),
+        "sampling": dict(data["sampling"]),
+        "trust_before": None if trust is None else Trust(**trust),
+    }
+    return Verified(**{**data, **known})
 
 
 def _read_scores(data: Mapping[str, Any]) -> Scores:
@@ -232,6 +247,8 @@ def _check_types(e: ExplanationData) -> None:
     """Refuse values of another type, which would fail only when they are displayed."""
     prompt, figures = e.prompt, e.diagnostics
     entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
+    if e.verified is not None:
+        entries += [e.verified, *e.verified.calls, *filter(None, [e.verified.trust_before])]
     for entry in (*entries, figures, *filter(None, [e.trust])):
         for field in fields(entry):
             value, expected = getattr(entry, field.name), _TYPES.get(field.type)
@@ -244,7 +261,8 @@ def _check_types(e: ExplanationData) -> None:
         if not isinstance(e.config[name], Mapping):
             raise TypeError(f"{name} is {e.config[name]!r}")
     # Raises where it is not plain JSON data.
-    json.dumps([e.config, *map(asdict, e.surrogate_scores.distances)], allow_nan=False)
+    plain = [e.config, e.verified and dict(e.verified.sampling)]
+    json.dumps([*plain, *map(asdict, e.surrogate_scores.distances)], allow_nan=False)
 
 
 def _check_values(e: ExplanationData) -> None:
@@ -264,5 +282,25 @@ def _check_values(e: ExplanationData) -> None:
     for array in weights:
         if array is not None and not np.isfinite(array).all():
             raise ValueError("a weight is not a finite number")
-    if e.trust is not None and not 0 <= e.trust.value <= 1:
-        raise ValueError(f"trust is {e.trust.value}, expected 0 to 1")
+    for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
+        if trust is not None and not 0 <= trust.value <= 1:
+            raise ValueError(f"trust is {trust.value}, expected 0 to 1")
+
+
+def _check_verified(e: ExplanationData) -> None:
+    """Refuse outcomes of verifying calls that cannot have been."""
+    for call in () if e.verified is None else e.verified.calls:
+        if call.kind not in KINDS:
+            raise ValueError(f"{call.kind!r} is not one of {', '.join(KINDS)}")
+        if not all(0 <= i < len(e.features) for i in call.features):
+            raise ValueError(f"a verifying call names one of the features {call.features}")
+        if (call.kind == "again") is bool(call.features):
+            raise ValueError(f"a verifying call of kind {call.kind} has features {call.features}")
+        if (call.similarity is None) is not (call.changed is None):
+            raise ValueError("a verifying call has a similarity and no outcome, or the other way round")
+        for name, value in (("similarity", call.similarity), ("cost", call.cost)):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and 0 <= value < math.inf):
+                raise ValueError(f"{name} of a verifying call is {value!r}")
+        if not isinstance(call.cached, bool) or call.changed not in (None, True, False):
+            raise TypeError("whether an answer changed or was cached is not a yes or a no")

@@ -92,13 +92,27 @@ def token_owners(
 ) -> npt.NDArray[np.int64]:
     """(L,) the feature that each token belongs to; -1 where it is pinned.
 
-    A token belongs to the feature of its first visible character. White space that separates two
-    features goes with the one before it, so that removing a chunk leaves no empty lines behind. The
+    A token belongs to the feature of its first visible character, as :func:`character_owners` says. The
     span of a token of the chat template is None.
     """
-    owner = _owners(features, text)
+    owner = character_owners(features, text)
     # The place after the text belongs to no feature.
     return owner[[_first_visible(text, *s) if s and s[0] < s[1] else len(text) for s in token_spans]]
+
+
+def character_owners(features: Sequence[Feature], text: str) -> npt.NDArray[np.int64]:
+    """(C + 1,) the feature that each character belongs to, and -1 for the place after the last.
+
+    White space that separates two features goes with the one before it, so that removing a chunk
+    leaves no empty lines behind. Pinned text has -1.
+    """
+    owner = np.full(len(text) + 1, -1, dtype=np.int64)
+    for index, feature in enumerate(features):
+        owner[feature.start : feature.end] = index
+    for before, after in pairwise(features):
+        if before.end < after.start and not text[before.end : after.start].strip():
+            owner[before.end : after.start] = owner[before.end - 1]
+    return owner
 
 
 def without(prompt: Prompt, features: Sequence[Feature], mask: Masks) -> list[dict[str, str]]:
@@ -114,7 +128,7 @@ def without(prompt: Prompt, features: Sequence[Feature], mask: Masks) -> list[di
         features: Its features, from :func:`split`.
         mask: (n,) which of them stay.
     """
-    text, owner = prompt.text, _owners(features, prompt.text)
+    text, owner = prompt.text, character_owners(features, prompt.text)
     kept = np.append(np.asarray(mask, dtype=bool), True)[owner]  # the last is that of pinned text
     messages = []
     for message in prompt.messages:
@@ -158,17 +172,6 @@ def cut_at_tokens(prompt: Prompt, token_spans: Iterable[Span]) -> list[Feature]:
         inside = starts[bisect_left(starts, start) : bisect_left(starts, end)]
         found += [_feature(text, a, b, part) for a, b in pairwise([start, *inside[1:], end])]
     return found
-
-
-def _owners(features: Sequence[Feature], text: str) -> npt.NDArray[np.int64]:
-    """(len(text) + 1,) the feature that each character belongs to; -1 where it is pinned."""
-    owner = np.full(len(text) + 1, -1, dtype=np.int64)
-    for index, feature in enumerate(features):
-        owner[feature.start : feature.end] = index
-    for before, after in pairwise(features):
-        if before.end < after.start and not text[before.end : after.start].strip():
-            owner[before.end : after.start] = owner[before.end - 1]
-    return owner
 
 
 def _first_visible(text: str, start: int, end: int) -> int:

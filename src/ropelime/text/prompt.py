@@ -19,7 +19,7 @@ Kind = Literal["prompt", "context", "messages"]
 TOOL_RESULT = ("user", "Result of a tool:\n")  # where results of tools cannot be messages of their own
 
 _BETWEEN = "\n\n"
-_CALLS = {"function": "arguments", "custom": "input"}  # kinds of tool calls, and where arguments are
+CALLS = {"function": "arguments", "custom": "input"}  # kinds of tool calls, and where arguments are
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,9 @@ def _pieces(where: str, message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls") or []
     if isinstance(calls, str) or not isinstance(calls, Sequence):
         raise InputError(f"{where}['tool_calls'] must be a list, not {type(calls).__name__}.")
-    called = [_call(f"{where}['tool_calls'][{i}]", call) for i, call in enumerate(calls)]
+    called = [call_text(f"{where}['tool_calls'][{i}]", call) for i, call in enumerate(calls)]
     if message.get("function_call"):  # the API's older form of a tool call
-        called.append(_call(f"{where}['function_call']", {"function": message["function_call"]}))
+        called.append(call_text(f"{where}['function_call']", {"function": message["function_call"]}))
     content = message.get("content")
     content = message.get("refusal") if content is None else content
     if content is None and called:
@@ -244,9 +244,9 @@ def _part(where: str, part: object) -> str:
     raise InputError(f"{where} is {kind}, and only text can be explained. Remove it.")
 
 
-def _call(where: str, call: object) -> str:
+def call_text(where: str, call: object) -> str:
     """A tool call as text: the tool and its arguments."""
-    for kind, given in _CALLS.items():
+    for kind, given in CALLS.items():
         body = call.get(kind) if isinstance(call, Mapping) else None
         if isinstance(body, Mapping) and isinstance(body.get("name"), str):
             arguments = body.get(given) or ""

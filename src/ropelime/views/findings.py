@@ -1,10 +1,11 @@
-"""Findings besides the ranking, in sentences: interactions, other surrogates, another preset."""
+"""Findings besides the ranking, in sentences: interactions, other surrogates, verifying calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.verification import VerifyingCall
 from ropelime.text.display import plain, shorten
 
 _QUOTED = 60  # characters of a feature
@@ -29,6 +30,36 @@ def findings(e: ExplanationData) -> list[str]:
     if e.also is not None:
         found.append(f"Preset {e.also.config.get('preset')} ranks {_first(e.also)} first.")
     return found
+
+
+def verifying(e: ExplanationData) -> str:
+    """The further calls of the answering model in one line; empty if there were none."""
+    if e.verified is None:
+        return ""
+    seen, made = e.verified, len(e.verified.calls)
+    words = [f"verified by {made} further {'call' if made == 1 else 'calls'} of {seen.model}"]
+    if seen.cost is not None and made:
+        words.append(f"cost {seen.cost:.6f}")
+    return plain(" · ".join([*words, f"changed: {seen.measure} below {seen.threshold:g}"]))
+
+
+def outcomes(e: ExplanationData) -> list[tuple[str, str, str]]:
+    """For each verifying call: what was sent, what came of it, and the answer."""
+    calls = () if e.verified is None else e.verified.calls
+    answers = [call.after or call.error or "no answer" for call in calls]
+    return [(_sent(e, c), _outcome(c), plain(text)) for c, text in zip(calls, answers, strict=True)]
+
+
+def _sent(e: ExplanationData, call: VerifyingCall) -> str:
+    if call.kind == "again":
+        return "The same prompt"
+    return f"{call.kind.capitalize()} {' and '.join(_quoted(e, i) for i in call.features)}"
+
+
+def _outcome(call: VerifyingCall) -> str:
+    if call.similarity is None:
+        return "declined"
+    return f"{'changed' if call.changed else 'same'} ({call.similarity:.2f})"
 
 
 def surrogates(e: ExplanationData) -> str:

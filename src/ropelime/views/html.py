@@ -19,7 +19,7 @@ from ropelime.method.targets import TARGETS
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
-from ropelime.views.findings import findings, places
+from ropelime.views.findings import findings, outcomes, places, verifying
 
 _DIGITS = 6  # significant digits of a number in the data: more than the page displays
 _TITLE = 60  # characters of the answer in the title
@@ -41,6 +41,7 @@ def payload(e: ExplanationData) -> dict[str, Any]:
     return {
         "prompt": _blocks(e),
         "features": _features(e),
+        "order": [ranked.index for ranked in e.top()],
         "answer": _answer(e),
         # (n, T): how much each feature changes each token, to five digits below the largest
         "token_weights": _rounded(e.token_weights),
@@ -49,11 +50,12 @@ def payload(e: ExplanationData) -> dict[str, Any]:
         "mean": target is not None and target.per_token,
         "granularity": e.config.get("features", ""),
         "trust": None if e.trust is None else asdict(e.trust),
+        "verified": _verified(e),
         "warnings": [visible(text) for text in e.diagnostics.warnings],
         "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
         "diagnostics": _diagnostics(e),
         "cost": _cost(e),
-        "config": [[key, visible(_worded(value))] for key, value in e.config.items()],
+        "config": [[key, visible(_worded(value))] for key, value in _config(e).items()],
     }
 
 
@@ -191,6 +193,40 @@ def _cost(e: ExplanationData) -> list[list[str]]:
         ["masks sampled", f"{d.masks_scored:,} of {d.masks_requested:,} requested"],
         *([] if cost.seconds is None else [["seconds", f"{cost.seconds:.1f}"]]),
     ]
+
+
+def _verified(e: ExplanationData) -> dict[str, Any] | None:
+    """The verifying calls; None if there were none."""
+    if e.verified is None:
+        return None
+    calls = [
+        {
+            "kind": call.kind,
+            "features": list(call.features),
+            "changed": call.changed,
+            "similarity": None if call.similarity is None else _figure(call.similarity),
+            "sent": visible(sent),
+            "outcome": outcome,
+            "before": visible(call.before),
+            "after": visible(answer),
+        }
+        for call, (sent, outcome, answer) in zip(e.verified.calls, outcomes(e), strict=True)
+    ]
+    first, title = e.top(1)[0].index, visible(verifying(e))
+    return {
+        "title": title[:1].upper() + title[1:],
+        "seen": first in e.verified.changed and e.verified.stable is not False,
+        "model": visible(e.verified.model),
+        "calls": calls,
+    }
+
+
+def _config(e: ExplanationData) -> Mapping[str, Any]:
+    """The options; the messages of an answer are on the page as the prompt."""
+    answer = e.config.get("answer")
+    if not isinstance(answer, Mapping):
+        return e.config
+    return {**e.config, "answer": {k: v for k, v in answer.items() if k != "messages"}}
 
 
 def _worded(value: Any) -> str:

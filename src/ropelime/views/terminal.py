@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import plain, shorten
-from ropelime.views.findings import findings, places, surrogates
+from ropelime.views.findings import findings, outcomes, places, surrogates, verifying
 
 # Blue supports and orange opposes: distinct for every common kind of colour blindness.
 _SUPPORT = ((0xDE, 0xEB, 0xF7), (0x08, 0x51, 0x9C))
@@ -24,6 +24,7 @@ _WHITE_FROM = 0.72  # of the deepest shade: from here white ink has more contras
 _BARS = ("#3c8cdc", "#e07b20")  # visible on black and on white
 _SHADE_FROM = 0.15  # of the largest weight: smaller ones have no shade
 _BAR = (6, 30)  # columns of the longest bar: a quarter of the width, within these limits
+_ANSWER = 80  # characters of the answer to a verifying call
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _RAISED = str.maketrans("-=0123456789", "⁻⁼⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -58,10 +59,19 @@ class _View:
         yield _prompt(e, 0 if coloured else self.top)
         yield _rule("answer")
         yield _answer(e)
-        yield _rule(f"the {min(self.top, len(e.features))} largest weights")
+        count = min(self.top, len(e.features))
+        yield _rule(
+            f"the {count} largest weights" if e.verified is None else f"the first {count} parts"
+        )
         yield _ranking(e, self.top, options.max_width)
         if e.trust is not None:
             yield Text(plain(f"trust {e.trust.value:.0%} · {e.trust.text}"))
+        if e.verified is not None:
+            yield Text(verifying(e))
+            for sent, outcome, answer in outcomes(e):
+                style = "bold" if outcome.startswith("changed") else ""
+                line = Text(f"  {sent}: ").append(outcome, style=style)
+                yield line.append(f" → {shorten(' '.join(answer.split()), _ANSWER)}", style="dim")
         for finding in findings(e):
             yield Text(finding)
         yield Text(plain(_summary(e)), style="dim")

@@ -119,8 +119,8 @@
     }
 
     /* Only the whole answer has shared ranks: they come from intervals, which its parts do not have. */
-    function ranked(weights, scores, places) {
-      const order = Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
+    function ranked(weights, scores, places, known) {
+      const order = known || Array.from(weights, (_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
       const rank = new Array(n);
       order.forEach((i, place) => (rank[i] = place + 1));
       const largest = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
@@ -128,7 +128,7 @@
     }
 
     const whole = ranked(
-      features.map((f) => f.weight), features.map((f) => f.score), features.map((f) => f.rank)
+      features.map((f) => f.weight), features.map((f) => f.score), features.map((f) => f.rank), data.order
     );
     const spoken = (place) => (place.endsWith("=") ? `shared rank ${place.slice(0, -1)}` : `rank ${place}`);
 
@@ -151,7 +151,8 @@
     quote.setAttribute("dir", "auto");
     const size = make("strong", "", percent(whole.scores[first]));
     const lead = make("p", "rl-lead");
-    if (whole.largest === 0) lead.append("Every part of the prompt has zero weight.");
+    if (data.verified && data.verified.seen) lead.append("Without ", quote, ` ${data.verified.model} answers differently.`);
+    else if (whole.largest === 0) lead.append("Every part of the prompt has zero weight.");
     else if (whole.scores[first] < LEADS) lead.append("No single part stands out: ", quote, " has ", size, " of all weight.");
     else if (whole.weights[first] < 0) lead.append(quote, " opposes it, with ", size, " of all weight.");
     else lead.append(quote, " carries ", size, " of it.");
@@ -325,6 +326,15 @@
       meter.style.setProperty("--size", String(data.trust.value));
       meter.setAttribute("aria-hidden", "true");
       trust.append(make("p", "rl-trust-line", make("strong", "", percent(data.trust.value)), meter, data.trust.text));
+    }
+    if (data.verified) {
+      const calls = make("dl", "rl-facts");
+      for (const call of data.verified.calls) {
+        const answer = make("dd", "", cut(call.after, CUT));
+        answer.setAttribute("dir", "auto");
+        calls.append(make("div", "", make("dt", "", call.sent), make("dd", "rl-value", call.outcome), answer));
+      }
+      trust.append(make("p", "rl-fine", data.verified.title), calls);
     }
     if (data.warnings.length) {
       trust.append(make("ul", "rl-warnings", ...data.warnings.map((text) => make("li", "", text))));
@@ -512,7 +522,7 @@
         leaveRows = group(list, rows.map((at) => at.button));
       }
       const ends = part === null ? features.map((f) => (f.score_interval ? f.score_interval[1] : 0)) : [];
-      const top = Math.max(1e-12, view.scores[view.order[0]], ...ends);
+      const top = Math.max(1e-12, ...view.scores, ...ends);
       rows.forEach((at, place) => {
         const i = view.order[place];
         const weight = view.weights[i];
