@@ -89,17 +89,17 @@ def lessons(
 
 
 def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
-    """(K,) weights of (K, n) shares under which what removals did is most likely.
+    """(K,) weights of (K, n) shares under which what ablations did is most likely.
 
     Every kind of effect counts the same. In it, a prompt counts for as much as the most that one
-    removal did.
+    ablation did.
 
     Args:
         shares: The shares that each of K signals gives to the n parts of each prompt.
         *kinds: (n,) for each prompt what removing each part did, once for each kind of effect.
     """
     weights = np.full(len(shares[0]), 1 / len(shares[0]))
-    told = [
+    effects = [
         (share, effect / effect.sum(), float(effect.max()) / sum(float(e.max()) for e in kind))
         for kind in kinds
         for share, effect in zip(shares, kind, strict=True)
@@ -107,7 +107,7 @@ def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
     ]
     for _ in range(_ITERATIONS):
         gains = np.zeros(len(weights))
-        for share, part, count in told:
+        for share, part, count in effects:
             mixed = weights @ share + 1e-3 / len(part)
             gains += count * (share @ (part / mixed))
         weights = weights * gains

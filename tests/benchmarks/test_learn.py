@@ -42,6 +42,14 @@ class TestMixture:
         given = [np.stack([each[0], each[0]]) for each in shares(np.random.default_rng(1), 20)]
         np.testing.assert_allclose(learn.mixture(given, [each[0] for each in given]), [0.5, 0.5])
 
+    def test_every_kind_of_effect_counts_the_same(self) -> None:
+        """One kind is explained by the first signal, the other by the second; it is a tenth."""
+        given = [np.array([[1.0, 0], [0, 1]])] * 5
+        lost, changed = [np.array([0.9, 0])] * 5, [np.array([0, 0.09])] * 5
+        np.testing.assert_allclose(learn.mixture(given, lost, changed), [0.5, 0.5], atol=0.01)
+        nothing = [np.zeros(2)] * 5
+        np.testing.assert_allclose(learn.mixture(given, lost, nothing), [1, 0], atol=0.01)
+
     def test_a_prompt_counts_for_the_most_that_was_lost(self) -> None:
         """Without its first part, ten times as much is lost of the first prompt as of the second."""
         right, wrong = np.array([[1.0, 0], [0, 1]]), np.array([[0, 1.0], [1, 0]])
@@ -66,6 +74,7 @@ def label(case: cases.Case, answering: LocalSurrogate) -> dict[str, Any]:
     drop = float(score[0] - score[2:].min())
     return {
         "example": case.id, "method": "case", "output": "Paris", "full": drop, "none": 0.0,
+        "kept": [0.0, *np.linspace(0.25, 1, n)],
         "rankings": {rankings.ORACLE: {"weights": (score[0] - score[2:]).tolist()}},
     }  # fmt: skip
 
@@ -78,6 +87,7 @@ def test_a_lesson_has_the_signals_of_the_explanation(data: Path, tiny: Tiny) -> 
     assert (found.lost.shape, found.signals.shape, found.heads.shape) == ((n,), (3, n), (3, 4, n))
     assert found.lost.max() == pytest.approx(1)
     assert found.lost.min() >= 0
+    np.testing.assert_allclose(found.changed, np.linspace(0.75, 0, n))
     np.testing.assert_allclose(found.heads.sum(-1), 1)
     assert np.all(np.isclose(found.signals.sum(-1), 1) | ~found.signals.any(-1))
 
