@@ -45,6 +45,7 @@ _ONLY_OUTPUT = {
     "paper": {"target": "nll", "kernel": "hamming"},
 }
 PRESETS = ("evidence", "faithful", "paper")
+EVIDENCE = "evidence:0.5:0.3:0.2"  # the target of the preset here: shift, words and question
 
 
 def cases() -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``learn``: how much each signal counts, from what removals did."""
+"""``learn``: how much each signal counts, from what ablations did."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         with reporting(shared.progress(options, path.stem), path.stem) as report:
             found += learn.lessons(known, known_rows, surrogate, report)
     if not found:
-        raise InputError("No removal did anything in these rows: there is nothing to learn.")
+        raise InputError("No ablation did anything in these rows: there is nothing to learn.")
     learnt = learn.learn(found, surrogate, options.instant_words)
     learnt["made_by"] = " ".join(
         [

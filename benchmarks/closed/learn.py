@@ -1,4 +1,4 @@
-"""How much each signal counts, and which attention heads: learnt from what removals did.
+"""How much each signal counts, and which attention heads: learnt from what ablations did.
 
 For each prompt, an answering model has shown what is lost without each part (``closed --labels-only``):
 the drop of its answer's log-probability, relative to that without any part; and how far its answer
@@ -19,6 +19,7 @@ from benchmarks.closed import attention
 from benchmarks.closed.cases import Case
 from benchmarks.closed.rankings import ORACLE
 from benchmarks.store import Row
+from ropelime.errors import InputError
 from ropelime.explain import explain_many
 from ropelime.method.attribution import sharpened
 from ropelime.options import Options
@@ -31,7 +32,7 @@ from ropelime.typing import Floats
 
 SIGNALS = ("shift", "words", "question")
 _ITERATIONS = 300
-_LEAST_LOST = 0.05  # of the prompt's effect: prompts in which removals do less teach nothing
+_LEAST_LOST = 0.05  # of the prompt's effect: prompts in which ablations do less teach nothing
 _LEAST_HEAD = 0.005
 
 
@@ -78,6 +79,8 @@ def lessons(
     for number, row in enumerate(rows):
         if progress:
             progress(number, len(rows))
+        if row["example"] not in cases:
+            raise InputError(f"The data has no prompt {row['example']!r}: name that of the rows.")
         if "output" in row and row["full"] - row["none"] > 1e-6:
             found.append(lesson(cases[row["example"]], row, surrogate))
     if progress:
@@ -86,17 +89,17 @@ def lessons(
 
 
 def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
-    """(K,) weights of (K, n) shares under which what removals did is most likely.
+    """(K,) weights of (K, n) shares under which what ablations did is most likely.
 
     Every kind of effect counts the same. In it, a prompt counts for as much as the most that one
-    removal did.
+    ablation did.
 
     Args:
         shares: The shares that each of K signals gives to the n parts of each prompt.
         *kinds: (n,) for each prompt what removing each part did, once for each kind of effect.
     """
     weights = np.full(len(shares[0]), 1 / len(shares[0]))
-    told = [
+    effects = [
         (share, effect / effect.sum(), float(effect.max()) / sum(float(e.max()) for e in kind))
         for kind in kinds
         for share, effect in zip(shares, kind, strict=True)
@@ -104,7 +107,7 @@ def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
     ]
     for _ in range(_ITERATIONS):
         gains = np.zeros(len(weights))
-        for share, part, count in told:
+        for share, part, count in effects:
             mixed = weights @ share + 1e-3 / len(part)
             gains += count * (share @ (part / mixed))
         weights = weights * gains

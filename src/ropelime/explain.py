@@ -98,6 +98,11 @@ class Explanation(ExplanationData):
             raise InputError(
                 "This was saved by an older release and cannot be extended; make it again."
             )
+        if not self.strategies().target.needs_masks:
+            raise InputError(
+                "This explanation is not fitted to masks, so more of them would change nothing. "
+                "Explain with preset='evidence' or 'faithful' instead."
+            )
         model = _same_surrogate(self.config["surrogate"], surrogate)
         task = Task(self.prompt, self.output, _options_of(self), self, more)
         found = explain_one(task, [model], progress)

@@ -18,7 +18,7 @@ from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe
 from ropelime.method.kernels import KERNELS, Kernel, resolve_kernel
 from ropelime.method.regression import REGRESSORS, Regressor, resolve_regressor
-from ropelime.method.samplers import SAMPLERS, Sampler, resolve_sampler
+from ropelime.method.samplers import SAMPLERS, NoMasks, Sampler, resolve_sampler
 from ropelime.method.schedule import Budget, Schedule, if_redundant, if_unclear
 from ropelime.method.targets import TARGETS, Target, resolve_target
 from ropelime.registry import describe, spelled, unknown
@@ -257,6 +257,13 @@ class Options:
                 f"instead_of='another answer' and target={_CONTRAST!r} go together; "
                 f"got target={target!r}.",
                 field="instead_of",
+            )
+        sampler = self.sampler or resolve_sampler(PRESETS[self.preset].sampler)
+        if isinstance(sampler, NoMasks) and self.recipe.target.needs_masks:
+            raise InputError(
+                f"target={target!r} is fitted to masks and sampler='none' draws none: with "
+                "preset='instant', give a sampler too, such as 'leave-one-out', or use another preset.",
+                field="sampler",
             )
         if self.also is not None:
             self.second()

@@ -73,7 +73,9 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
         masks += before.cost.masks - before.surrogate_scores.distinct()
         tokens += before.cost.tokens - before.surrogate_scores.tokens_run
     if options.interactions:
-        wanted = candidates(attribution.weights, len(scores.masks))
+        fitted = options.recipe.target.needs_masks  # else as many masks as leave-one-out has
+        most = len(scores.masks) if fitted else len(features) + 2
+        wanted = candidates(attribution.weights, most)
         paired = yield from prepared.score(Round(wanted, prepared.cached))
         pairs = interactions(paired)
         masks, tokens = masks + len(wanted), tokens + paired.tokens_run
@@ -169,13 +171,15 @@ def check_capabilities(surrogate: Surrogate, options: Options) -> None:
 
 def _scoring(options: Options, scorers: Sequence[Scorer]) -> tuple[bool, str]:
     """Whether masks are scored from the KV cache, and what to say about it."""
+    ablates = options.recipe.target.needs_masks or options.interactions
     if (options.scoring or PRESETS[options.preset].scoring) != "cached":
         return False, ""
     if options.scoring is None and options.ablation.how != "delete":
-        return False, _NOT_CACHED.format(f"With ablation={str(options.ablation)!r} there is")
+        how = f"With ablation={str(options.ablation)!r} there is"
+        return False, _NOT_CACHED.format(how) if ablates else ""
     if options.scoring is None and not all(scorer.supports_cached for scorer in scorers):
-        return False, _NOT_CACHED.format("The surrogate has")
-    return True, _CACHED
+        return False, _NOT_CACHED.format("The surrogate has") if ablates else ""
+    return True, _CACHED if ablates else ""
 
 
 def collect(

@@ -24,7 +24,7 @@ from ropelime.method.samplers import (
 )
 
 SPECS = [
-    *SAMPLERS,
+    *(name for name in SAMPLERS if name != "none"),
     *SPARSE_K_SETTINGS,
     "sparse-k:sqrt:M:removed",
     "sparse-k:2:16k:removed:64",
@@ -56,6 +56,14 @@ def test_contract(spec: str, n: int, budget: int | None, seed: int) -> None:
     assert len(sample.masks) == sample.requested or sample.note
     again = draw(spec, n, budget, seed)
     assert np.array_equal(sample.masks, again.masks)
+
+
+@pytest.mark.parametrize("budget", [None, 1, 40])
+def test_none_draws_nothing_whatever_the_budget(budget: int | None) -> None:
+    sample = draw("none", 7, budget)
+    assert sample.masks.shape == (0, 7)
+    assert sample.masks.dtype == bool
+    assert (sample.requested, sample.note) == (0, "")
 
 
 @pytest.mark.parametrize("spec", ["sparse-k", "bernoulli", "hadamard", "shapley"])

@@ -11,8 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime.errors import InputError, ModelError
+from ropelime.method import learnt
 from ropelime.method.scores import QuestionScores
-from ropelime.method.targets import KL, NLL, TARGETS, Evidence, Logit, Shift, SqrtKL, resolve_target
+from ropelime.method.targets import (
+    KL,
+    NLL,
+    TARGETS,
+    Evidence,
+    Instant,
+    Logit,
+    Shift,
+    SqrtKL,
+    dependence,
+    resolve_target,
+)
 from ropelime.typing import Floats
 from toy import scoring
 
@@ -59,34 +71,42 @@ def test_shift_is_the_root_of_the_divergence_and_the_drop_where_it_was_sure() ->
     assert np.allclose(Shift().values(scores), tokens @ np.array([1.0, 0.5]) / 1.5)  # .8 + .2, .3 + .2
 
 
-def test_evidence_adds_the_shifts_of_answer_and_question_each_by_its_mean() -> None:
+def test_evidence_is_the_root_mean_square_shift_by_what_the_prompt_does_for_each_token() -> None:
     scores = scoring(MASKS, log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), kl=[[0, 0], [1, 4], [9, 0]])
-    shift = Shift().values(scores)
-    alone = shift / shift[1:].mean()
-    assert np.allclose(Evidence().values(scores), alone), "nothing was asked"
+    first = 1 + math.log(2)
+    assert np.allclose(Evidence().token_values(scores), np.array([[0.0, 0], [first, 2], [3, 0]]))
+    assert np.allclose(dependence(scores), [0.5, 0.5]), "nothing is known about the empty prompt"
+    expected = [0, math.sqrt((first**2 + 4) / 2), math.sqrt(9 / 2)]
+    assert np.allclose(Evidence().values(scores), expected)
+    # The prompt adds 0.9 nats to the first token; it takes some from the second, which counts as 0.
+    known = replace(scores, without_features=scores.logprob[0] - [0.9, -1.0])
+    assert np.allclose(dependence(known), [10 / 11, 1 / 11])
+    expected = [0, math.sqrt((10 * first**2 + 4) / 11), math.sqrt(90 / 11)]
+    assert np.allclose(Evidence().values(known), expected)
+
+
+def test_the_shift_of_the_question_is_its_mean_over_likely_tokens() -> None:
+    scores = scoring(MASKS, log([0.8], [0.4], [0.8]), kl=[[0], [1], [9]])
+    assert Evidence().question_values(scores) is None, "nothing was asked"
     question = QuestionScores(
         log([0.8, 0.3], [0.4, 0.6], [0.8, 0.3]), np.array([[0.0, 0], [1, 0], [0, 4]])
     )
     both = replace(scores, question=question)
     moved = np.array([[0.0, 0.0], [1 + math.log(2), 0.0], [0.0, 2.0]]) @ np.array([1.0, 0.5]) / 1.5
-    assert np.allclose(Evidence().values(both), alone + moved / moved[1:].mean())
-    assert np.allclose(Evidence(0.5).values(both), alone + 0.5 * moved / moved[1:].mean())
-    assert np.allclose(Evidence(0).values(both), alone)
-    tokens = Evidence().token_values(both)
-    assert np.allclose(tokens, Shift().token_values(scores) / shift[1:].mean()), "without the question"
+    found = Evidence().question_values(both)
+    assert found is not None
+    assert np.allclose(found, moved)
+    assert Evidence(1, 1, 0).question_values(both) is None
+    assert np.allclose(Evidence().values(both), Evidence().values(scores)), "a signal by itself"
 
 
 def test_a_mask_that_cut_into_the_question_counts_as_nothing_moved() -> None:
     scores = scoring(MASKS, log([0.8], [0.4], [0.2]), kl=[[0], [1], [4]])
     nan = np.nan
-    cut = replace(
-        scores, question=QuestionScores(np.array([[-1.0], [nan], [-2]]), np.array([[0.0], [nan], [4]]))
-    )
-    left = replace(
-        scores, question=QuestionScores(np.array([[-1.0], [-1], [-2]]), np.array([[0.0], [0], [4]]))
-    )
-    assert np.allclose(Evidence().values(cut), Evidence().values(left))
-    assert np.isfinite(Evidence().values(cut)).all()
+    cut = QuestionScores(np.array([[-1.0], [nan], [-2]]), np.array([[0.0], [nan], [4]]))
+    found = Evidence().question_values(replace(scores, question=cut))
+    assert found is not None
+    assert np.allclose(found, [0, 0, 3])  # root of 4, and a drop of 1
 
 
 def test_evidence_where_nothing_moved_is_zero() -> None:
@@ -94,6 +114,23 @@ def test_evidence_where_nothing_moved_is_zero() -> None:
     still = replace(still, question=QuestionScores(np.full((3, 2), -1.0), np.zeros((3, 2))))
     assert not Evidence().values(still).any()
     assert not Evidence().token_values(still).any()
+    asked = Evidence().question_values(still)
+    assert asked is not None
+    assert not asked.any()
+
+
+def test_the_weights_of_signals_are_those_that_were_learnt() -> None:
+    assert Evidence().signals == dict(learnt.EVIDENCE)
+    assert Instant().signals == dict(learnt.INSTANT)
+    for counts in (learnt.EVIDENCE, learnt.INSTANT):
+        assert min(counts.values()) >= 0
+        assert sum(counts.values()) == pytest.approx(1, abs=2e-3), "rounded"
+
+
+@pytest.mark.parametrize("spec", ["evidence:0:0:0", "instant:0:0"])
+def test_some_signal_must_count(spec: str) -> None:
+    with pytest.raises(InputError, match=r"needs a signal that counts: .* above 0"):
+        resolve_target(spec)
 
 
 @pytest.mark.parametrize("spec", ["evidence:-1", "evidence:nan", "evidence:1:inf", "evidence:much"])

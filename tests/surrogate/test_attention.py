@@ -200,7 +200,7 @@ def test_a_window_shorter_than_a_sequence_is_applied_to_each_sequence(
         assert bool(chunk.groups) == cascaded
         torch.manual_seed(0)
         q, k, v = (torch.randn(1, heads, len(chunk.ids), 8) for heads in (6, 2, 2))
-        packed = attention.PackedChunk(chunk, attention.PrefixCache(packer.capacity), ())
+        packed = attention.PackedChunk(chunk, attention.PrefixCache(packer.capacity), (), {})
         module = SimpleNamespace(layer_idx=0)
         made.append(packed.attend(module, q, k, v, scaling=0.3, window=window, options={}))
         assert any(sharing) == (joint and cascaded)

@@ -264,7 +264,7 @@ def test_the_target_declares_whether_a_part_is_a_mean_or_a_sum() -> None:
     data = payload(replace(e, config={**e.config, "target": {"name": "my own"}}))
     assert data["mean"] is False
     means = {name for name, target in TARGETS.items() if target.per_token}
-    assert means == {"kl", "sqrt-kl", "shift"}
+    assert means == {"kl", "sqrt-kl", "shift"}, "shares of each token add up"
 
 
 def test_signals_are_in_the_data_and_then_nothing_opposes() -> None:

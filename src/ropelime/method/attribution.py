@@ -52,6 +52,7 @@ class Attribution:
     half_width: Floats  # as in Uncertainty
     cv_correlation: float
     signals: Mapping[str, Floats] = field(default_factory=dict)  # (n,) the shares that each gives
+    from_masks: bool = True  # whether ablations were fitted
 
 
 def fit(
@@ -132,7 +133,7 @@ def evidence(
     found = {"shift": shift, "words": words, "question": question}
     used = {name: v for name, v in found.items() if v is not None and target.signals[name]}
     signals = {name: sharpened(values, _POWER[name]) for name, values in used.items()}
-    weights, counts = _mean(signals, target.signals)
+    weights, counts = _mean(signals, target.signals, len(shift))
     # A share grows with the square of its part of the shift, and so does what is not known of it.
     square = float((shift**2).sum()) or 1.0
     slope = counts.get("shift", 0.0) * 2 * shift / square
@@ -158,7 +159,7 @@ def instant(scores: Scores, target: Instant, words: Floats | None) -> Attributio
         signals["attention"] = by_token.sum(1)
     if words is not None and target.words:
         signals["words"] = sharpened(words, _POWER["words"])
-    weights, _ = _mean(signals, target.signals)
+    weights, _ = _mean(signals, target.signals, n)
     spread = np.std(list(signals.values()), axis=0) if len(signals) > 1 else np.zeros(n)
     return Attribution(
         normalized_weights=normalized(weights),
@@ -169,6 +170,7 @@ def instant(scores: Scores, target: Instant, words: Floats | None) -> Attributio
         half_width=np.asarray(_Z * spread),  # how far the signals differ
         cv_correlation=float("nan"),
         signals=signals,
+        from_masks=False,
     )
 
 
@@ -181,14 +183,14 @@ def sharpened(values: Floats, power: int = 2) -> Floats:
 
 
 def _mean(
-    signals: Mapping[str, Floats], counts: Mapping[str, float]
+    signals: Mapping[str, Floats], counts: Mapping[str, float], n: int
 ) -> tuple[Floats, Mapping[str, float]]:
-    """The mean of the signals that say something, and how much each of them counted for."""
-    told = {name: counts[name] for name, share in signals.items() if share.any() and counts[name]}
-    total = sum(told.values())
+    """(n,) the mean of the signals that say something, and how much each of them counted for."""
+    heard = {name: counts[name] for name, share in signals.items() if share.any() and counts[name]}
+    total = sum(heard.values())
     if not total:
-        return np.zeros(len(next(iter(signals.values())))), {}
-    used = {name: count / total for name, count in told.items()}
+        return np.zeros(n), {}
+    used = {name: count / total for name, count in heard.items()}
     return np.asarray(sum(used[name] * signals[name] for name in used)), used
 
 

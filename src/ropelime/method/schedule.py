@@ -218,7 +218,7 @@ class Schedule:
         check_enough(self.recipe.regressor, len(masks) + 1)
         done = min(len(masks), max(_FIRST_ROUND, self.recipe.regressor.least_scores))
         scores = yield Round(np.concatenate([np.zeros((1, n), bool), masks[:done]]), self.cached)
-        prices = costs(masks)
+        prices = costs(masks) if len(masks) else np.zeros(0, dtype=np.int64)
         full = int(costs(np.ones((1, n), bool))[0])
         while done < len(masks):
             per_second = scores.tokens.sum() / max(scores.seconds, 1e-9)

@@ -64,7 +64,7 @@ def diagnose(
         logprob_empty=float(scores.empty.logprob.mean()),
         masks_requested=requested,
         masks_scored=len(scores.masks) - 2,
-        notes=tuple(dict.fromkeys((*notes, note) if exact else notes)),
+        notes=tuple(dict.fromkeys((*notes, note) if exact and fitted.from_masks else notes)),
         warnings=tuple(_warnings(scores, fitted)),
     )
 
@@ -92,6 +92,8 @@ def _warnings(scores: Scores, fitted: Attribution) -> Iterator[str]:
         yield (
             "Every weight is zero: the features cannot be told apart, and their ranking means nothing."
         )
+    if not fitted.from_masks:
+        return
     if rows <= features:
         yield (
             f"{rows} scores for {features} features leave the fit underdetermined; the solution of "
@@ -114,8 +116,8 @@ class Trust:
     """How far to trust an explanation.
 
     Attributes:
-        value: 0 to 1. Where every feature was removed once, the chance that the first one is evidence;
-            where many masks were fitted, how well the weights predict other ablations.
+        value: 0 to 1. Where every feature was removed once, or none was, the chance that the first one
+            is evidence; where many masks were fitted, how well the weights predict other ablations.
         text: The same in words.
     """
 
@@ -125,6 +127,8 @@ class Trust:
 
 def judge(scores: Scores, fitted: Attribution) -> Trust:
     """Judge a fit by the scores that it was made from, that of the full prompt first."""
+    if not fitted.from_masks:
+        return _judge_signals(fitted)
     n = scores.masks.shape[1]
     if never := int(scores.masks.all(0).sum()):
         text = f"{never} of {n} parts were never removed: the ranking is a guess about them."
@@ -139,6 +143,16 @@ def judge(scores: Scores, fitted: Attribution) -> Trust:
         claim = f"the first part {'speaks against' if against else 'is evidence for'} the answer"
     value = estimate(indicators(scores, fitted), leave_one_out=leave_one_out)
     return Trust(value, _words(value, claim))
+
+
+def _judge_signals(fitted: Attribution) -> Trust:
+    """Judge weights that no ablation has tested, by the share of the first part alone."""
+    if not fitted.weights.any():
+        return Trust(_BLIND, "Nothing tells the parts apart: the ranking means nothing.")
+    known = {"share": math.log(float(fitted.normalized_weights.max())), "drop": 0.0}
+    value = estimate(known, leave_one_out=True)
+    words = _words(value, "the first part is evidence for the answer")
+    return Trust(value, f"{words} No part was removed to test it.")
 
 
 def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:

@@ -214,7 +214,11 @@ class ExplanationData:
     def strategies(self) -> Recipe:
         """Target, kernel and regressor, built from ``config`` in a loaded explanation."""
         names = ("target", "kernel", "regressor")
-        return self.recipe or Recipe.of(*(self.config[name] for name in names))
+        try:
+            return self.recipe or Recipe.of(*(self.config[name] for name in names))
+        except InputError as error:
+            again = "Its strategies cannot be built by this release; make it again."
+            raise InputError(f"{again} {error}") from None
 
 
 E = TypeVar("E", bound=ExplanationData)

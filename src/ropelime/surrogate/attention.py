@@ -166,7 +166,7 @@ class PackedChunk:
             (watch, number, chunk.outputs[of], chunk.scored[of, 1])
             for mask, watch in watched.items()
             for number, segment in enumerate(chunk.segments)
-            if (of := _outputs_in(chunk, segment, mask)).any()
+            if (of := _outputs_in(chunk, segment, mask, watch.masses.shape[1])).any()
         ]
 
     def attend(
@@ -233,9 +233,7 @@ class PackedChunk:
             scale = query.shape[-1] ** -0.5 if scaling is None else scaling
             inside = torch.as_tensor(rows - segment.start, device=mask.device)
             mine = query[0][:, torch.as_tensor(rows, device=query.device)] * scale
-            outputs = tokens >= -watch.masses.shape[1]  # and not those of the question
-            some = torch.as_tensor(np.flatnonzero(outputs), device=mask.device)
-            watch.take(layer, tokens[outputs].tolist(), mine[:, some], own, mask[inside[some]].float())
+            watch.take(layer, tokens.tolist(), mine, own, mask[inside].float())
 
     def _varlen_plan(self, window: int | None, device: torch.device) -> VarlenPlan:
         """The fused calls of this chunk: one for all segments, and one for what groups share."""
@@ -272,10 +270,11 @@ class PackedChunk:
         return made
 
 
-def _outputs_in(chunk: Chunk, segment: Segment, mask: int) -> Masks:
-    """(K,) which of the output positions of a chunk belong to a segment, and to a mask."""
+def _outputs_in(chunk: Chunk, segment: Segment, mask: int, tokens: int) -> Masks:
+    """(K,) which of the scored positions of a chunk are of a segment, of a mask, and of its output."""
     inside = (chunk.outputs >= segment.start) & (chunk.outputs < segment.stop)
-    return np.asarray(inside & (chunk.scored[:, 0] == mask))
+    output = chunk.scored[:, 1] >= -tokens  # and not of the question
+    return np.asarray(inside & output & (chunk.scored[:, 0] == mask))
 
 
 def causal_attention(

@@ -114,7 +114,7 @@ class ScoreCollector:
         if not watched.complete:
             raise ModelError(
                 f"{name} does not show the attention of its layers, which preset='instant' needs. Use "
-                "preset='faithful' with it."
+                "preset='evidence' or 'faithful' with it."
             )
         masses = watched.masses.double().numpy()  # (heads, T, n)
         whole = masses.sum(1)

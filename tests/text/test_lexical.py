@@ -1,0 +1,50 @@
+"""Words that features have in common with the question and the answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ropelime.text.features import split
+from ropelime.text.lexical import bm25, shared_words, words
+from ropelime.text.prompt import from_context, from_text
+
+ONCE = math.log(1 + 2.5 / 1.5)  # idf of a word that one of three parts holds; all are equally long
+
+
+def test_words_are_in_lower_case_and_without_marks() -> None:
+    assert words("Louvre's 2 wings, in PARIS.") == ["louvre", "s", "2", "wings", "in", "paris"]
+
+
+def test_bm25_of_nothing_in_common() -> None:
+    assert bm25("Paris", ["in rome", "in bonn"]).tolist() == [0, 0]
+    assert bm25("", ["in rome", ""]).tolist() == [0, 0]
+
+
+def test_the_pinned_question_counts_once_and_the_answer_twice() -> None:
+    prompt = from_context(["Apples grow.", "Bears sleep.", "Cats purr."], "Who are the bears?")
+    features = split(prompt, "document")
+    assert [feature.text for feature in features] == ["Apples grow.", "Bears sleep.", "Cats purr."]
+    np.testing.assert_allclose(shared_words(prompt, features, "Cats."), [0, ONCE, 2 * ONCE])
+    np.testing.assert_allclose(shared_words(prompt, features, "Bears."), [0, 3 * ONCE, 0])
+    np.testing.assert_allclose(shared_words(prompt, features, "Dogs."), [0, ONCE, 0])
+
+
+def test_nothing_is_pinned_in_a_prompt_that_is_all_features() -> None:
+    prompt = from_text("Apples grow. Bears sleep. Cats purr.")
+    features = split(prompt, "sentence")
+    np.testing.assert_allclose(shared_words(prompt, features, "Cats."), [0, 0, 2 * ONCE])
+
+
+def test_what_lies_between_chosen_spans_is_pinned() -> None:
+    text = "Apples grow. Ask the bears! Bears sleep. Cats purr. Bears?"
+    spans = [
+        (text.index(part), text.index(part) + len(part)) for part in ("Cats purr.", "Bears sleep.")
+    ]
+    spans += [(0, len("Apples grow."))]  # in no order
+    prompt = from_text(text)
+    features = split(prompt, sorted(spans))
+    np.testing.assert_allclose(shared_words(prompt, features, "Cats."), [0, 2 * ONCE, 2 * ONCE])
+    backwards = shared_words(prompt, features[::-1], "Cats.")
+    np.testing.assert_allclose(backwards, [2 * ONCE, 2 * ONCE, 0])
