@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks import pages
+from benchmarks.closed.rankings import ORACLE
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
+from ropelime.results.diagnostics import share_trust
+from ropelime.results.verification import CHANGED_BELOW
 
 BASELINE = "BM25(question + 2 × answer)"
 _COLUMNS = {
     "necessity1": "necessity 1",
     "necessity3": "necessity 3",
     "kept1": "answer kept without 1",
+    "changes": "first changes the answer",
+    "verified": "the same after 4 calls",
     "sufficiency2": "sufficiency 2",
     "sufficiency4": "sufficiency 4",
     "lds": "LDS",
@@ -26,6 +31,7 @@ _COLUMNS = {
     "auroc": "AUROC",
     "tokens": "tokens",
 }
+_CALLS = {"changes": 1, "verified": 4}
 _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
 _BY_ANSWERS = "*Measured by answers.* The server gives no log-probabilities."
 _KINDS = {
@@ -67,6 +73,12 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     answers = any(row.get("measured") == "answers" for row in used)
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
+    calibration = [
+        block
+        for surrogate in header["surrogates"]
+        for method in ("evidence", "instant")
+        for block in _calibration(used, f"{surrogate}: {method}")
+    ]
     return pages.blocks(
         f"### {title}",
         pages.commands(header["command"]),
@@ -84,12 +96,67 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
                 if name != BASELINE
             ],
         ),
+        *calibration,
+    )
+
+
+def _calibration(rows: Sequence[Row], name: str) -> list[str]:
+    """What weights, and trust, were followed by: in groups of equal size, the smallest first."""
+    if name not in rows[0]["rankings"]:
+        return []
+    blocks = []
+    pairs = [pair for row in rows for pair in _lost(row, name)]
+    if pairs:
+        blocks += [
+            f"Weights of *{name}*, and the part of the prompt's effect that was lost without the part:",
+            _groups("weight", "lost", pairs, 12),
+        ]
+    firsts = [
+        (share_trust(max(row["rankings"][name]["weights"])), row["rankings"][name]["first"])
+        for row in rows
+        if "first" in row["rankings"][name]
+    ]
+    if firsts:
+        blocks += [
+            f"Trust of *{name}*, and how often the first part is labelled:",
+            _groups("trust", "first is labelled", firsts, 5),
+        ]
+    return blocks
+
+
+def _lost(row: Row, name: str) -> list[tuple[float, float]]:
+    """The weight of each part, and what was lost without it."""
+    if "full" not in row or abs(row["full"] - row["none"]) <= 1e-6:
+        return []
+    lost = np.array(row["rankings"][ORACLE]["weights"]) / (row["full"] - row["none"])
+    return list(zip(row["rankings"][name]["weights"], np.clip(lost, -0.5, 1.5).tolist(), strict=True))
+
+
+def _groups(first: str, second: str, pairs: Sequence[tuple[float, float]], count: int) -> str:
+    """The means of pairs in groups of equal size, by the first of the pair; the last six of them."""
+    found = np.array(sorted(pairs))
+    means = [group.mean(0) for group in np.array_split(found, count)][-6:]
+    return pages.table(
+        [first, *(number(float(mean[0]), ".3f") for mean in means)],
+        [[second, *(number(float(mean[1]), ".3f") for mean in means)]],
     )
 
 
 def _values(rows: Sequence[Row], name: str, key: str) -> list[float]:
-    found = (row["rankings"][name].get(key) for row in rows)
+    if key in _CALLS:
+        found = [_changing(row, name, _CALLS[key]) for row in rows]
+    else:
+        found = [row["rankings"][name].get(key) for row in rows]
     return [value for value in found if value is not None]
+
+
+def _changing(row: Row, name: str, first: int) -> float | None:
+    """Whether the answer changes without one of the first parts; None where no single part does it."""
+    changed = np.array(row.get("kept", [1.0])[1:]) < CHANGED_BELOW
+    if not changed.any():
+        return None
+    order = np.argsort(-np.array(row["rankings"][name]["weights"]), kind="stable")
+    return float(changed[order[:first]].any())
 
 
 def _cell(rows: Sequence[Row], name: str, key: str) -> str:

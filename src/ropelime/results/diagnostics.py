@@ -20,10 +20,13 @@ _EXACT = 1 - 1e-6  # R²: what is left over is rounding
 # the logarithm of its normalised weight and how much less likely the answer is without it
 # (docs/reading.md).
 _FIRST, _WEIGHT, _DROP = 2.92, 1.30, 1.15
+# The same where weights are made of signals (docs/truth.md): the first share is enough.
+_SIGNALS_FIRST, _SIGNALS_WEIGHT = 2.28, 1.37
 # Fitted there too: the rank correlation with held-out scores, against that with left-out ones.
 _BASE, _LOG_WEIGHT, _CV = 0.55, 0.12, 0.40
 _BLIND = 0.1  # trust where there is nothing to go by
 _STILL = 1e-3  # nats: less is rounding
+_FIRST_IS_EVIDENCE = "the first part is evidence for the answer"
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,9 @@ def judge(scores: Scores, fitted: Attribution) -> Trust:
     logprob = scores.output_logprob
     if np.abs(logprob - logprob[0]).max() < _STILL or not fitted.weights.any():
         return Trust(_BLIND, "No ablation moved the answer: the ranking means nothing.")
+    if fitted.signals:
+        value = share_trust(float(fitted.normalized_weights.max()))
+        return Trust(value, _words(value, _FIRST_IS_EVIDENCE))
     claim = "the weights predict what removing parts does"
     leave_one_out = bool((scores.masks.sum(1) >= n - 1).all())
     if leave_one_out:
@@ -149,10 +155,14 @@ def _judge_signals(fitted: Attribution) -> Trust:
     """Judge weights that no ablation has tested, by the share of the first part alone."""
     if not fitted.weights.any():
         return Trust(_BLIND, "Nothing tells the parts apart: the ranking means nothing.")
-    known = {"share": math.log(float(fitted.normalized_weights.max())), "drop": 0.0}
-    value = estimate(known, leave_one_out=True)
-    words = _words(value, "the first part is evidence for the answer")
+    value = share_trust(float(fitted.normalized_weights.max()))
+    words = _words(value, _FIRST_IS_EVIDENCE)
     return Trust(value, f"{words} No part was removed to test it.")
+
+
+def share_trust(first: float) -> float:
+    """The chance that the first part is evidence, given its share, where weights are shares."""
+    return 1 / (1 + math.exp(-(_SIGNALS_FIRST + _SIGNALS_WEIGHT * math.log(max(first, 1e-9)))))
 
 
 def indicators(scores: Scores, fitted: Attribution) -> dict[str, float]:

@@ -229,13 +229,14 @@ def explained(
 ) -> ExplanationData:
     """The explanation out of a fit and all scores; ``known`` holds the fields they do not give."""
     weights, half = attribution.weights, attribution.half_width
+    ends = np.stack([weights - half, weights + half], 1)
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
         weights=weights,
         token_weights=attribution.token_weights,
         surrogate_scores=scores,
         diagnostics=diagnose(scores, attribution, requested=requested, notes=notes),
-        intervals=np.stack([weights - half, weights + half], 1),
+        intervals=np.clip(ends, 0.0, 1.0) if attribution.signals else ends,
         trust=judge(scores.fitted(), attribution),
         signals=attribution.signals,
         **known,
