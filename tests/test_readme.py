@@ -57,15 +57,33 @@ def test_the_gold_table_matches_the_results() -> None:
             assert float(cell) == round(sum(values) / len(values), 3)
 
 
+def test_the_first_table_matches_the_results() -> None:
+    names = ("closed-hotpotqa-qwen2.5-coder-1.5b-smollm2", "closed-lfqa-qwen2.5-coder-1.5b-smollm2")
+    files = [*names, "closed-reference-smollm2"]
+    found = [read(ROOT / "results" / f"{name}.jsonl.xz")[1] for name in files]
+    asked = (0, "necessity1"), (0, "lds"), (1, "necessity1"), (1, "lds"), (2, "f1"), (2, "auroc")
+    ours = {"ContextCite's estimator": "contextcite", "AT2": "AT2 (hotpotqa)"}
+    rows = re.findall(r"^\| ([^|]+)((?: \| [\d.–]+){6}) \| [\d,–]+ \|$", README, re.MULTILINE)
+    assert len(rows) == 11
+    for label, cells in rows:
+        name = label.removeprefix('`preset="').removesuffix('"`')
+        name = ours.get(name, name)
+        for (file, key), cell in zip(asked, cells.split(" | ")[1:], strict=True):
+            every = [row["rankings"] for row in found[file] if "rankings" in row]
+            own = [r.get(name) or r.get(f"smollm2: {name}") or {} for r in every]
+            values = [row[key] for row in own if row.get(key) is not None]
+            assert cell == (f"{sum(values) / len(values):.2f}" if values else "–"), (label, key)
+
+
 def test_the_budget_rows_match_the_results() -> None:
     files = {"135M": "smollm2", "1.5B": "qwen2.5-coder-1.5b-instruct"}
-    named = {'`preset="evidence"`': "evidence", '`preset="faithful"`': "faithful"}
+    named = {"`evidence` before words": "evidence", '`preset="faithful"`': "faithful"}
     named["ContextCite's estimator"] = "contextcite"
     rows = re.findall(r"^\| (.+), (135M|1\.5B) \| (.+) \|$", README, re.MULTILINE)
     assert len(rows) == 11
     for name, size, cells in rows:
         ten = cells.count("|") == 3
-        if not ten and name != '`preset="evidence"`':
+        if not ten and name != "`evidence` before words":
             continue  # from the other experiment
         file = ROOT / "results" / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl.xz"
         found = [row for row in read(file)[1] if row["method"] == named[name]]
