@@ -172,7 +172,7 @@ class TestInstant:
         assert np.allclose(e.signals["words"], question(llama).signals["words"])
         assert e.trust is not None
         assert "No part was removed to test it." in e.trust.text
-        assert e.trust.value == pytest.approx(1 / (1 + e.weights.max() ** -1.3 * np.exp(-2.92)))
+        assert e.trust.value == pytest.approx(1 / (1 + e.weights.max() ** -1.37 * np.exp(-2.28)))
         said = " ".join((*e.diagnostics.warnings, *e.diagnostics.notes))
         assert "underdetermined" not in said
         assert "cached" not in said

@@ -75,7 +75,7 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     compared = [key for key in _COMPARED if key in shown]
     calibration = [
         block
-        for surrogate in header["surrogates"]
+        for surrogate in header.get("surrogates", ())
         for method in ("evidence", "instant")
         for block in _calibration(used, f"{surrogate}: {method}")
     ]

@@ -214,7 +214,7 @@ class TestInstant:
         assert np.isnan(figures.r2)
         trust = judge(given.fitted(), found)
         # As after leave-one-out, with the share of the first part and no drop.
-        assert trust.value == pytest.approx(1 / (1 + np.exp(-2.92 - 1.3 * np.log(0.8))))
+        assert trust.value == pytest.approx(1 / (1 + np.exp(-2.28 - 1.37 * np.log(0.8))))
         assert trust.text == (
             "Very likely the first part is evidence for the answer. No part was removed to test it."
         )
