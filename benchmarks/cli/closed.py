@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.closed import cases, rankings
     from benchmarks.closed import run as arena
     from benchmarks.store import Store, read
-    from ropelime.method.learnt import EVIDENCE
+    from ropelime.method.learnt import EVIDENCE, INSTANT
 
     shared.check(options, "limit", "max_calls", "concurrency")
     if unknown := set(options.only) - {method.name for method in rankings.compared()}:
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
         "answering": _described(options.answering, answering) if answering else None,
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
         "heads": {name: path.name for name, path in options.heads},
-        "signals": dict(EVIDENCE),
+        "signals": {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)},
         "only": options.only,
         "skip": options.skip,
         "limit": options.limit,
@@ -154,19 +154,20 @@ def reweigh(options: argparse.Namespace) -> None:
     """Add the ranking by the present weights to runs with other ones."""
     from benchmarks.closed.reweigh import reweigh as again
     from benchmarks.store import read, rewrite
-    from ropelime.method.learnt import EVIDENCE
+    from ropelime.method.learnt import EVIDENCE, INSTANT
 
+    wanted = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
     for path in options.results:
         header, rows = read(path)
         if header.get("bench") != "closed" or "signals" not in header:
             raise InputError(f"{path} does not say how much each signal counted.")
         counted = header["signals"]
-        if counted != EVIDENCE:
+        if counted != wanted:
             for surrogate in header["surrogates"]:
-                rows = [again(row, surrogate, counted, EVIDENCE, header["seed"]) for row in rows]
-            header = {**header, "signals": dict(EVIDENCE), "ran_with": counted}
+                rows = [again(row, surrogate, counted, wanted, header["seed"]) for row in rows]
+            header = {**header, "signals": wanted, "ran_with": counted}
             rewrite(path, [header, *rows])
-        print(f"{path} counts the signals as {dict(EVIDENCE)}.")
+        print(f"{path} counts the signals as {wanted}.")
 
 
 def _served(options: argparse.Namespace) -> AnsweringModel | None:

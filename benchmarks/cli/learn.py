@@ -24,9 +24,9 @@ def add(commands: Any) -> None:
     kind.add_argument(
         "--instant-words",
         type=float,
-        default=0.4,
+        default=0.7,
         metavar="X",
-        help="how much words count in preset='instant', the rest being attention (default 0.4)",
+        help="how much words count in preset='instant', the rest being attention (default 0.7)",
     )
     kind.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
     shared.add_model(kind)

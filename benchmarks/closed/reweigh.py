@@ -1,8 +1,9 @@
-"""Other weights of the signals of ``evidence``, for runs that are there already.
+"""Other weights of the signals of ``evidence`` and ``instant``, for runs that are there already.
 
-A run holds the ranking without each of three signals; they are sums of two shares each, so the shares
-follow. What a new ranking leads to is known where no answer has to be asked for: without its first
-part, under the held-out masks, and against labels.
+A run holds ``evidence`` without each of three signals; they are sums of two shares each, so the shares
+follow, and with that of words the share of attention in ``instant``. What a new ranking leads to is
+known where no answer has to be asked for: without its first part, under the held-out masks, and against
+labels.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy as np
 
 from benchmarks.closed.rankings import ORACLE, ranked
 from benchmarks.evaluation import agreement, held_out, spearman
-from benchmarks.names import EVIDENCE
+from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.store import Row
 from ropelime.errors import InputError
 from ropelime.typing import Floats
 
 SIGNALS = ("shift", "words", "question")
+Weights = Mapping[str, Mapping[str, float]]  # of the signals of each preset
 
 
 def shares(rankings: Mapping[str, Row], surrogate: str, counted: Mapping[str, float]) -> Floats:
@@ -34,32 +36,38 @@ def shares(rankings: Mapping[str, Row], surrogate: str, counted: Mapping[str, fl
     return np.stack([np.clip((total - without[name]) / counted[name], 0.0, 1.0) for name in SIGNALS])
 
 
-def reweigh(
-    row: Row, surrogate: str, counted: Mapping[str, float], wanted: Mapping[str, float], seed: int
-) -> Row:
-    """A row whose ``evidence`` counts the signals as wanted; what was run keeps its figures.
+def reweigh(row: Row, surrogate: str, counted: Weights, wanted: Weights, seed: int) -> Row:
+    """A row whose presets count the signals as wanted; what was run keeps its figures.
 
     Args:
         row: A row of the arena.
         surrogate: The surrogate whose ranking it is.
-        counted: How much each signal counted in the run.
+        counted: How much each signal of each preset counted in the run.
         wanted: How much each is to count.
         seed: The seed of the run.
     """
     if "rankings" not in row:
         return row
-    name = f"{surrogate}: {EVIDENCE}"
-    ran = f"{name}, {'/'.join(f'{counted[signal]:g}' for signal in SIGNALS)}"
-    mixed = np.array([wanted[signal] for signal in SIGNALS]) @ shares(
-        row["rankings"], surrogate, counted
-    )
-    mixed = mixed / (mixed.sum() or 1.0)
+    given = shares(row["rankings"], surrogate, counted[EVIDENCE])
+    words = given[SIGNALS.index("words")]
+    ran = np.array(row["rankings"][f"{surrogate}: {INSTANT}"]["weights"])
+    # Where no word is shared, attention alone has counted.
+    paid = ran if not words.any() else (ran - counted[INSTANT]["words"] * words).clip(0.0)
+    by_signal = {
+        EVIDENCE: dict(zip(SIGNALS, given, strict=True)),
+        INSTANT: {"attention": paid / (paid.sum() or 1.0), "words": words},
+    }
     found = {}
-    for each, figures in row["rankings"].items():
-        if each == name:
-            found[name] = {**_known(row, mixed, seed), "tokens": figures["tokens"]}
-            found[name]["weights"] = np.round(mixed, 5).tolist()
-        found[ran if each == name else each] = figures
+    for name, figures in row["rankings"].items():
+        preset = name.removeprefix(f"{surrogate}: ")
+        if name == preset or preset not in by_signal or counted[preset] == wanted[preset]:
+            found[name] = figures
+            continue
+        mixed = sum(wanted[preset][signal] * share for signal, share in by_signal[preset].items())
+        mixed = np.asarray(mixed / (np.sum(mixed) or 1.0))
+        found[name] = {**_known(row, mixed, seed), "tokens": figures["tokens"]}
+        found[name]["weights"] = np.round(mixed, 5).tolist()
+        found[f"{name}, {'/'.join(f'{count:g}' for count in counted[preset].values())}"] = figures
     return {**row, "rankings": found}
 
 

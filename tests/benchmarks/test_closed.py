@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import cases, rankings, run
+from benchmarks.closed import cases, rankings, reweigh, run
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -307,3 +307,46 @@ def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     assert row.split(" | ")[1] == f"{np.mean(rows):.2f}"
     assert "Difference from BM25(question + 2 × answer)" in text
     assert "2 prompts with 12 parts on average; the run was stopped before it reached 3." in text
+
+
+class TestReweigh:
+    """Two parts; the shares of the signals are known, and the rankings of a run follow from them."""
+
+    SHARES = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
+    COUNTED: ClassVar[dict[str, dict[str, float]]] = {
+        "evidence": {"shift": 0.6, "words": 0.3, "question": 0.1},
+        "instant": {"attention": 0.5, "words": 0.5},
+    }
+
+    def row(self) -> dict[str, Any]:
+        counts = np.array(list(self.COUNTED["evidence"].values()))
+        found = {"m: evidence": counts @ self.SHARES, "m: instant": np.array([0.4, 0.6])}
+        for off, name in enumerate(reweigh.SIGNALS):
+            left = np.delete(np.arange(3), off)
+            found[f"m: evidence without {name}"] = counts[left] @ self.SHARES[left] / counts[left].sum()
+        ranked = {n: {"weights": w.tolist(), "tokens": 7, "sufficiency4": 1} for n, w in found.items()}
+        ranked[rankings.ORACLE] = {"weights": [1.0, 3.0]}
+        known = {"features": 2, "number": 0, "gold": [1], "kept": [0.0, 1.0, 0.25]}
+        return {**known, "full": -1.0, "none": -5.0, "held_out": [-1.0, -2.0, -3.0, -4.0],
+                "rankings": ranked}  # fmt: skip
+
+    def test_the_shares_follow_from_the_rankings_without_each_signal(self) -> None:
+        found = reweigh.shares(self.row()["rankings"], "m", self.COUNTED["evidence"])
+        np.testing.assert_allclose(found, self.SHARES)
+
+    def test_other_weights(self) -> None:
+        wanted = {
+            "evidence": {"shift": 0.0, "words": 1.0, "question": 0.0},
+            "instant": {"attention": 1.0, "words": 0.0},
+        }
+        found = reweigh.reweigh(self.row(), "m", self.COUNTED, wanted, 0)["rankings"]
+        new = found["m: evidence"]
+        assert new["weights"] == pytest.approx([0.2, 0.8])
+        assert (new["necessity1"], new["kept1"], new["first"]) == (0.75, 0.25, 1.0)
+        assert "sufficiency4" not in new, "nobody was asked"
+        assert found["m: instant"]["weights"] == pytest.approx([0.6, 0.4])
+        assert found["m: evidence, 0.6/0.3/0.1"] == self.row()["rankings"]["m: evidence"]
+        assert "m: instant, 0.5/0.5" in found
+
+    def test_the_same_weights_change_nothing(self) -> None:
+        assert reweigh.reweigh(self.row(), "m", self.COUNTED, self.COUNTED, 0) == self.row()
