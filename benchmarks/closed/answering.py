@@ -16,7 +16,8 @@ from ropelime.clients.pool import Pool
 from ropelime.errors import EmptyAnswerError
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
-from ropelime.text.features import Feature, split, without
+from ropelime.text.ablated import ablated, messages_of
+from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, Span
 from ropelime.text.similarity import token_f1
 from ropelime.typing import Floats, Masks
@@ -140,7 +141,9 @@ class ServedConversation:
         asked = {}
         for mask in masks:
             if (key := mask.tobytes()) not in self._answers and key not in asked:
-                call = self._model.call(self._prompt, without(self._prompt, self.features, mask))
+                removed = np.flatnonzero(~mask).tolist()
+                left = ablated(self._prompt, self.features, removed, messages_of(self._prompt))
+                call = self._model.call(self._prompt, left)
                 asked[key] = self._pool.submit(partial(self._ask, call))
         self._answers |= {key: answer.result() for key, answer in asked.items()}
         return [self._answers[mask.tobytes()] for mask in masks]

@@ -126,7 +126,8 @@ def _calibration(rows: Sequence[Row], name: str) -> list[str]:
 
 def _lost(row: Row, name: str) -> list[tuple[float, float]]:
     """The weight of each part, and what was lost without it."""
-    if "full" not in row or abs(row["full"] - row["none"]) <= 1e-6:
+    by_answers = row.get("measured") == "answers"
+    if "full" not in row or by_answers or abs(row["full"] - row["none"]) <= 1e-6:
         return []
     lost = np.array(row["rankings"][ORACLE]["weights"]) / (row["full"] - row["none"])
     return list(zip(row["rankings"][name]["weights"], np.clip(lost, -0.5, 1.5).tolist(), strict=True))
@@ -135,7 +136,7 @@ def _lost(row: Row, name: str) -> list[tuple[float, float]]:
 def _groups(first: str, second: str, pairs: Sequence[tuple[float, float]], count: int) -> str:
     """The means of pairs in groups of equal size, by the first of the pair; the last six of them."""
     found = np.array(sorted(pairs))
-    means = [group.mean(0) for group in np.array_split(found, count)][-6:]
+    means = [group.mean(0) for group in np.array_split(found, min(count, len(found)))][-6:]
     return pages.table(
         [first, *(number(float(mean[0]), ".3f") for mean in means)],
         [[second, *(number(float(mean[1]), ".3f") for mean in means)]],

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import byte_level, metaspace
 from ropelime import InputError
+from ropelime.surrogate import Ablation
+from ropelime.surrogate.chat_template import Encoder
+from ropelime.surrogate.tokens import ContextWindow, tokenize
 from ropelime.text.ablated import Chat, ablated, messages_of
-from ropelime.text.features import split, without
+from ropelime.text.features import split
 from ropelime.text.prompt import from_context, from_messages, from_text
 
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"q": "Kessel"}'}}
@@ -102,7 +106,7 @@ def test_messages_out_of_the_prompt_alone() -> None:
     prompt = from_messages(CHAT)
     features = split(prompt, "message")
     whole = ablated(prompt, features, [], messages_of(prompt))
-    assert whole == without(prompt, features, np.ones(4, dtype=bool)), "the call is written out"
+    assert whole[2] == {"role": "assistant", "content": 'find({"q": "Kessel"})'}, "it is written out"
     assert whole[3] == {"role": "user", "content": "Result of a tool:\nOn the Dray."}
     assert ablated(prompt, features, [3], messages_of(prompt)) == whole[:3]
     with pytest.raises(InputError, match="not those that were explained"):
@@ -119,3 +123,24 @@ def test_every_request_is_valid(removed: set[int]) -> None:
     assert called == answered
     assert any(m["role"] == "user" for m in left)
     assert all(isinstance(m.get("content"), str) or m.get("tool_calls") for m in left)
+
+
+CONTEXT = from_context(["One is here. Two is there.", "Three.", "Four."], "Which one?")
+
+
+@pytest.mark.parametrize("make", [byte_level, metaspace])
+@pytest.mark.parametrize("granularity", ["sentence", "word", "paragraph"])
+def test_it_is_what_the_surrogate_scores(make: Any, granularity: str) -> None:
+    """The tokens that the ablation "delete" keeps, as text, under random masks."""
+    tokenizer = make("chatml")
+    encoder, window = Encoder(tokenizer), ContextWindow("tiny", None)
+    features = split(CONTEXT, granularity, token_spans=encoder.token_spans)
+    tokenized = tokenize(encoder, CONTEXT, features, "x", ablation=Ablation("delete"), window=window)
+    for mask in np.random.default_rng(0).random((20, len(features))) < 0.5:
+        sequence = tokenized.sequence(0, mask)
+        ids = sequence.ids[: len(sequence.ids) - len(tokenized.output_ids) + 1]
+        scored = tokenizer.decode(ids, skip_special_tokens=True)
+        removed = np.flatnonzero(~mask).tolist()
+        (message,) = ablated(CONTEXT, features, removed, messages_of(CONTEXT))
+        # Some tokens hold the white space before them, others that behind them.
+        assert "".join(scored.split()) == "".join(["user", *message["content"].split(), "assistant"])

@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import byte_level, metaspace
 from ropelime.errors import InputError
-from ropelime.surrogate import Ablation, FunctionSurrogate
-from ropelime.surrogate.chat_template import Encoder
-from ropelime.surrogate.tokens import ContextWindow, tokenize
-from ropelime.text.features import split, token_owners, with_tokens, without
+from ropelime.surrogate import FunctionSurrogate
+from ropelime.text.features import split, token_owners, with_tokens
 from ropelime.text.prompt import from_context, from_messages, from_text
 
 CONTEXT = from_context(["One is here. Two is there.", "Three.\n\nFour."], "Which one?")
@@ -154,60 +151,3 @@ def test_wrong_spans(spans: Any, message: str) -> None:
 def test_a_granularity_that_does_not_fit(features: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         split(from_text("Only one sentence."), features)
-
-
-class TestWithout:
-    @pytest.mark.parametrize(
-        ("kept", "expected"),
-        [
-            ("1111", "Context:\nOne is here. Two is there.\n\nThree.\n\nFour.\n\nWhich one?"),
-            ("1011", "Context:\nOne is here. Three.\n\nFour.\n\nWhich one?"),
-            ("1101", "Context:\nOne is here. Two is there.\n\nFour.\n\nWhich one?"),
-            ("0111", "Context:\nTwo is there.\n\nThree.\n\nFour.\n\nWhich one?"),
-            ("0000", "Context:\n\n\nWhich one?"),
-        ],
-    )
-    def test_removes_a_feature_and_the_gap_that_goes_with_it(self, kept: str, expected: str) -> None:
-        mask = np.array([k == "1" for k in kept])
-        assert without(CONTEXT, split(CONTEXT, "sentence"), mask) == [
-            {"role": "user", "content": expected}
-        ]
-
-    def test_messages_keep_their_roles_also_when_nothing_is_left_of_them(self) -> None:
-        assert without(CHAT, split(CHAT, "message"), np.array([False, True])) == [
-            {"role": "system", "content": ""},
-            {"role": "user", "content": "Why?"},
-        ]
-
-    def test_calls_and_results_of_tools_are_text(self) -> None:
-        call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
-        chat = from_messages(
-            [
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "content": "42", "tool_call_id": "1"},
-            ]
-        )
-        assert without(chat, split(chat, "message"), np.ones(2, dtype=bool)) == [
-            {"role": "assistant", "content": "f({})"},
-            {"role": "user", "content": "Result of a tool:\n42"},
-        ]
-
-    @pytest.mark.parametrize("make", [byte_level, metaspace])
-    @pytest.mark.parametrize("granularity", ["sentence", "word", "paragraph"])
-    def test_it_is_what_the_surrogate_scores(self, make: Any, granularity: str) -> None:
-        """The tokens that the ablation "delete" keeps, as text, under random masks."""
-        tokenizer = make("chatml")
-        encoder, window = Encoder(tokenizer), ContextWindow("tiny", None)
-        features = split(CONTEXT, granularity, token_spans=encoder.token_spans)
-        tokenized = tokenize(
-            encoder, CONTEXT, features, "x", ablation=Ablation("delete"), window=window
-        )
-        for mask in np.random.default_rng(0).random((20, len(features))) < 0.5:
-            sequence = tokenized.sequence(0, mask)
-            ids = sequence.ids[: len(sequence.ids) - len(tokenized.output_ids) + 1]
-            scored = tokenizer.decode(ids, skip_special_tokens=True)
-            (message,) = without(CONTEXT, features, mask)
-            # Some tokens hold the white space before them, others that behind them.
-            assert "".join(scored.split()) == "".join(
-                ["user", *message["content"].split(), "assistant"]
-            )

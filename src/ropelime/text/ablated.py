@@ -31,8 +31,7 @@ def messages_of(prompt: Prompt, given: Sequence[Mapping[str, Any]] | None = None
     """The messages of a prompt: those ``given`` if they are the same prompt, else made out of its text.
 
     The text of a prompt does not say which tool call a result belongs to. Where the messages are not
-    given, calls are written out and results are the user's, as :func:`ropelime.text.features.without`
-    has them.
+    given, calls are written out and results are the user's.
     """
     if prompt.kind != "messages":
         if given is not None:

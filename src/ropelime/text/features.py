@@ -14,8 +14,7 @@ import numpy.typing as npt
 from ropelime.errors import InputError, NoTokenizerError
 from ropelime.registry import unknown
 from ropelime.text import segmentation as segment
-from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
-from ropelime.typing import Masks
+from ropelime.text.prompt import Prompt, Span
 
 _SPLITTERS = {"word": segment.words, "sentence": segment.sentences, "paragraph": segment.paragraphs}
 _NEEDS = {"document": "context", "message": "messages"}  # the kind of prompt that has such parts
@@ -113,29 +112,6 @@ def character_owners(features: Sequence[Feature], text: str) -> npt.NDArray[np.i
         if before.end < after.start and not text[before.end : after.start].strip():
             owner[before.end : after.start] = owner[before.end - 1]
     return owner
-
-
-def without(prompt: Prompt, features: Sequence[Feature], mask: Masks) -> list[dict[str, str]]:
-    """The messages of a prompt less the features that a mask removes, as an answering model gets them.
-
-    This is the ablation ``"delete"`` as text: the same characters go, except that white space at the
-    edge of a feature may be on the other side in a surrogate, whose tokens can hold it. A message of
-    which nothing is left stays, with empty content. Messages hold text only: the call of a tool is
-    written out, and its result is the user's, because servers take neither without ids of calls.
-
-    Args:
-        prompt: The prompt.
-        features: Its features, from :func:`split`.
-        mask: (n,) which of them stay.
-    """
-    text, owner = prompt.text, character_owners(features, prompt.text)
-    kept = np.append(np.asarray(mask, dtype=bool), True)[owner]  # the last is that of pinned text
-    messages = []
-    for message in prompt.messages:
-        role, lead = TOOL_RESULT if message.role in ("tool", "function") else (message.role, "")
-        content = "".join(text[at] for at in range(message.start, message.end) if kept[at])
-        messages.append({"role": role, "content": lead + content})
-    return messages
 
 
 def with_tokens(
