@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from benchmarks import pages
 from benchmarks.closed.rankings import ORACLE
+from benchmarks.closed.reweigh import SIGNALS, shares
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
+from ropelime.method.attribution import half_width
+from ropelime.method.learnt import EVIDENCE
 from ropelime.results.diagnostics import share_trust
 from ropelime.results.verification import CHANGED_BELOW
 
@@ -73,11 +76,12 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     answers = any(row.get("measured") == "answers" for row in used)
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
+    ran = (header.get("ran_with") or header.get("signals") or {}).get("evidence")
     calibration = [
         block
         for surrogate in header.get("surrogates", ())
         for method in ("evidence", "instant")
-        for block in _calibration(used, f"{surrogate}: {method}")
+        for block in _calibration(used, f"{surrogate}: {method}", ran)
     ]
     return pages.blocks(
         f"### {title}",
@@ -100,7 +104,7 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     )
 
 
-def _calibration(rows: Sequence[Row], name: str) -> list[str]:
+def _calibration(rows: Sequence[Row], name: str, counted: Mapping[str, float] | None) -> list[str]:
     """What weights, and trust, were followed by: in groups of equal size, the smallest first."""
     if name not in rows[0]["rankings"]:
         return []
@@ -111,6 +115,8 @@ def _calibration(rows: Sequence[Row], name: str) -> list[str]:
             f"Weights of *{name}*, and the part of the prompt's effect that was lost without the part:",
             _groups("weight", "lost", pairs, 12),
         ]
+        if counted and name.endswith(": evidence"):
+            blocks.append(_coverage(rows, name, counted))
     firsts = [
         (share_trust(max(row["rankings"][name]["weights"])), row["rankings"][name]["first"])
         for row in rows
@@ -122,6 +128,27 @@ def _calibration(rows: Sequence[Row], name: str) -> list[str]:
             _groups("trust", "first is labelled", firsts, 5),
         ]
     return blocks
+
+
+def _coverage(rows: Sequence[Row], name: str, counted: Mapping[str, float]) -> str:
+    """How often what was lost lies in the 90 % interval of the weight."""
+    inside, widths = [], []
+    for row in rows:
+        if not (pairs := _lost(row, name)):
+            continue
+        given = shares(row["rankings"], name.removesuffix(": evidence"), counted)
+        signals = {s: share for s, share in zip(SIGNALS, given, strict=True) if share.any()}
+        total = sum(EVIDENCE[signal] for signal in signals)
+        weights, lost = np.array(pairs).T
+        half = half_width(signals, {s: EVIDENCE[s] / total for s in signals}, weights)
+        low, high = (weights - half).clip(0, 1), (weights + half).clip(0, 1)
+        true = lost.clip(0, 1)
+        inside += ((true >= low) & (true <= high)).tolist()
+        widths += (high - low).tolist()
+    return (
+        f"What was lost lies in the 90 % interval of the weight for {np.mean(inside):.0%} of the parts; "
+        f"intervals are {np.mean(widths):.3f} wide on average."
+    )
 
 
 def _lost(row: Row, name: str) -> list[tuple[float, float]]:

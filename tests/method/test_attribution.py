@@ -108,12 +108,16 @@ class TestEvidence:
         found = evidence(alone, Evidence(1, 0, 0), np.ones(1), None, None)
         assert found.weights.tolist() == [0, 0.5, 0.5]
 
-    def test_uncertainty_is_that_of_the_shift_by_the_slope_of_the_share(self) -> None:
-        """Of 9 / (9 + 1): 2 · 3 / 10 · (1 - 0.9), and half of it where the shift counts for half."""
+    def test_uncertainty_grows_with_how_far_the_signals_differ(self) -> None:
+        """Shares of 0.9 and 1 / 17, each counting for half, lie as far from their mean."""
         shift, half = np.array([3.0, 1.0]), np.array([0.1, 0.2])
         alone = Attribution(shift, shift, shift[:, None], 1.0, 4.0, half, 0.0)
         found = evidence(alone, Evidence(0.5, 0.5, 0), np.ones(1), None, WORDS)
-        np.testing.assert_allclose(found.half_width, [0.5 * 0.06 * 0.1, 0.5 * 0.18 * 0.2])
+        mean, apart = (0.9 + 1 / 17) / 2, (0.9 - 1 / 17) / 2
+        expected = np.sqrt(apart**2 + 0.03**2 + 0.25 * mean * (1 - mean))
+        np.testing.assert_allclose(found.half_width, [expected] * 2)
+        alike = evidence(alone, Evidence(1, 0, 0), np.ones(1), None, None)
+        np.testing.assert_allclose(alike.half_width, [np.sqrt(0.03**2 + 0.25 * 0.09)] * 2)
 
     def test_tokens_count_for_what_the_prompt_does_for_them(self) -> None:
         """Two tokens: the prompt gives 0.9 nats to the first alone, so that it counts tenfold."""
@@ -183,15 +187,17 @@ class TestInstant:
         np.testing.assert_allclose(found.weights, [0.48 + 0.4 / 17, 0.12 + 0.4 * 16 / 17])
         np.testing.assert_allclose(found.token_weights, self.ATTENTION.T)
         assert not found.from_masks
-        apart = abs(0.8 - 1 / 17) / 2  # the standard deviation of two signals
-        np.testing.assert_allclose(found.half_width, [1.645 * apart] * 2)
+        mean = float(found.weights[0])
+        differ = 0.6 * (0.8 - mean) ** 2 + 0.4 * (1 / 17 - mean) ** 2
+        expected = np.sqrt(differ + 0.03**2 + 0.25 * mean * (1 - mean))
+        np.testing.assert_allclose(found.half_width, [expected] * 2)
 
     def test_words_alone_and_attention_alone(self) -> None:
         words = fit(self.scores(), recipe(Instant(0, 1)), words=WORDS)
         np.testing.assert_allclose(words.weights, [1 / 17, 16 / 17])
         attention = fit(self.scores(), recipe(Instant(1, 0)), words=WORDS)
         np.testing.assert_allclose(attention.weights, [0.8, 0.2])
-        assert attention.half_width.tolist() == [0, 0]
+        np.testing.assert_allclose(attention.half_width, [np.sqrt(0.03**2 + 0.25 * 0.16)] * 2)
         silent = fit(self.scores(), recipe(Instant(0.6, 0.4)), words=np.zeros(2))
         np.testing.assert_allclose(silent.weights, [0.8, 0.2])
 

@@ -17,7 +17,10 @@ from ropelime.method.uncertainty import estimate_uncertainty
 from ropelime.registry import describe
 from ropelime.typing import Floats
 
-_Z = 1.645  # standard deviations that cover 90 %
+# Half the width of the interval of a share: how far the signals differ, a least width, and a part of
+# the spread of a yes or no of that probability. So wide, the intervals cover what answering models lost
+# without a part for nine parts of ten that were learnt from (docs/truth.md has others).
+_LEAST_WIDTH, _OWN_SPREAD = 0.03, 0.5
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
 _POWER = {"shift": 2, "words": 4, "question": 2}
 
@@ -134,17 +137,13 @@ def evidence(
     used = {name: v for name, v in found.items() if v is not None and target.signals[name]}
     signals = {name: sharpened(values, _POWER[name]) for name, values in used.items()}
     weights, counts = _mean(signals, target.signals, len(shift))
-    # A share grows with the square of its part of the shift, and so does what is not known of it.
-    square = float((shift**2).sum()) or 1.0
-    slope = counts.get("shift", 0.0) * 2 * shift / square
-    half = np.minimum(slope * fitted.half_width * (1 - signals.get("shift", 0.0)), 1.0)
     by_token = sharpened(np.maximum(fitted.token_weights, 0.0))
     return replace(
         fitted,
         normalized_weights=normalized(weights),
         weights=weights,
         token_weights=by_token * dependence if by_token.shape[1] else by_token,
-        half_width=half,
+        half_width=half_width(signals, counts, weights),
         signals=signals,
     )
 
@@ -159,19 +158,27 @@ def instant(scores: Scores, target: Instant, words: Floats | None) -> Attributio
         signals["attention"] = by_token.sum(1)
     if words is not None and target.words:
         signals["words"] = sharpened(words, _POWER["words"])
-    weights, _ = _mean(signals, target.signals, n)
-    spread = np.std(list(signals.values()), axis=0) if len(signals) > 1 else np.zeros(n)
+    weights, counts = _mean(signals, target.signals, n)
     return Attribution(
         normalized_weights=normalized(weights),
         weights=weights,
         token_weights=by_token,
         r2=float("nan"),
         effective_samples=1.0,
-        half_width=np.asarray(_Z * spread),  # how far the signals differ
+        half_width=half_width(signals, counts, weights),
         cv_correlation=float("nan"),
         signals=signals,
         from_masks=False,
     )
+
+
+def half_width(signals: Mapping[str, Floats], counts: Mapping[str, float], weights: Floats) -> Floats:
+    """(n,) half the width of the 90 % interval of each share; zero where there are no shares."""
+    if not counts:
+        return np.zeros(len(weights))
+    differ = np.asarray(sum(counts[name] * (signals[name] - weights) ** 2 for name in counts))
+    own = _OWN_SPREAD**2 * weights * (1 - weights).clip(0.0)
+    return np.asarray(np.sqrt(differ + _LEAST_WIDTH**2 + own))
 
 
 def sharpened(values: Floats, power: int = 2) -> Floats:
