@@ -146,8 +146,8 @@ def _coverage(rows: Sequence[Row], name: str, counted: Mapping[str, float]) -> s
         inside += ((true >= low) & (true <= high)).tolist()
         widths += (high - low).tolist()
     return (
-        f"What was lost lies in the 90 % interval of the weight for {np.mean(inside):.0%} of the parts; "
-        f"intervals are {np.mean(widths):.3f} wide on average."
+        f"What was lost lies in the 90 % interval of the weight for {np.mean(inside):.0%} of the parts."
+        f" Intervals are {np.mean(widths):.3f} wide on average."
     )
 
 
