@@ -7,7 +7,6 @@ rows that are asked for. Only those rows are ever in memory, so long prompts fit
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ropelime.errors import ModelError
 from ropelime.surrogate.architecture import longest_packed
-from ropelime.surrogate.attention import configs_of
+from ropelime.surrogate.attention import UNUSUAL, causal_mask, configs_of, eager
 from ropelime.surrogate.engine import logits_only_at
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.surrogate.tokens import TokenizedPrompt, TokenSequence
@@ -29,7 +28,6 @@ from ropelime.typing import Floats, Ints
 
 NAME = "ropelime-rows"
 _ROWS = 512  # of eager attention at once
-_UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention supports
 
 OnLayer = Callable[[int, torch.Tensor], None]
 
@@ -121,34 +119,22 @@ def _attend(
     reading: _Reading = _local.reading
     count = key.shape[2]
     window = sliding_window if sliding_window is not None and sliding_window < count else None
-    eager = sys.modules[type(module).__module__].eager_attention_forward
 
     def attend(start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
-        mask = _mask(start, stop, count, window, query)
-        found, attention = eager(
+        mask = causal_mask(start, stop, count, window, query)
+        found, attention = eager(module)(
             module, query[:, :, start:stop], key, value, mask, scaling=scaling, dropout=0.0, **options
         )
         return found, attention
 
     reading.take(int(module.layer_idx), attend(count - reading.rows, count)[1][0])
-    if all(options.get(name) is None for name in _UNUSUAL):
-        mask = None if window is None else _mask(0, count, count, window, query)
+    if all(options.get(name) is None for name in UNUSUAL):
+        mask = None if window is None else causal_mask(0, count, count, window, query)
         sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
         out, _ = sdpa(module, query, key, value, mask, scaling=scaling, dropout=0.0, **options)
         return out, None
     blocks = [attend(start, min(start + _ROWS, count))[0] for start in range(0, count, _ROWS)]
     return torch.cat(blocks, 1), None
-
-
-def _mask(start: int, stop: int, count: int, window: int | None, query: torch.Tensor) -> torch.Tensor:
-    """(1, 1, stop - start, count) additive mask: no token sees a later one, or beyond the window."""
-    at = torch.arange(start, stop, device=query.device)[:, None]
-    to = torch.arange(count, device=query.device)
-    visible = to <= at
-    if window is not None:
-        visible &= to > at - window
-    mask = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
-    return mask.masked_fill_(~visible, torch.finfo(mask.dtype).min)[None, None]
 
 
 AttentionInterface.register(NAME, _attend)

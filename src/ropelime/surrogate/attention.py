@@ -27,7 +27,7 @@ NAME = "ropelime"
 HALF = (torch.bfloat16, torch.float16)  # the dtypes that the fused kernel takes
 _PRODUCTS = (torch.bfloat16, torch.float32)  # the dtypes that a CPU multiplies fast
 _QUERIES = 128  # of a block on a CPU, so that few of the products are masked
-_UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention supports
+UNUSUAL = ("softcap", "s_aux", "position_bias")  # what only the model's own attention supports
 
 
 def has_varlen(device: torch.device) -> bool:
@@ -191,7 +191,7 @@ class PackedChunk:
         )
         if layer in self._capture:
             self.captured[layer] = keys
-        usual = all(options.get(name) is None for name in _UNUSUAL)
+        usual = all(options.get(name) is None for name in UNUSUAL)
         if usual:
             self._watch(layer, query, keys, scaling, window)
         same_width = query.shape[-1] == value.shape[-1] <= 256
@@ -211,7 +211,7 @@ class PackedChunk:
                 found = causal_attention(q, k, v, scaling)
             else:
                 mask = self._mask(number, near, q)
-                attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else _eager(module)
+                attention = ALL_ATTENTION_FUNCTIONS["sdpa"] if usual else eager(module)
                 found, _ = attention(module, q, k, v, mask, scaling=scaling, dropout=0.0, **options)
             out[:, segment.start : segment.stop] = found
         return out
@@ -258,14 +258,8 @@ class PackedChunk:
         """(1, 1, q, keys) additive mask for the tokens of a segment."""
         name = ("mask", number, window, query.device)
         if name not in self._made:
-            keys, device = len(self.chunk.segments[number].keys), query.device
-            at = torch.arange(keys - query.shape[2], keys, device=device)[:, None]
-            to = torch.arange(keys, device=device)
-            visible = to <= at
-            if window is not None:
-                visible &= to > at - window
-            mask = torch.zeros(visible.shape, dtype=query.dtype, device=device)
-            self._made[name] = mask.masked_fill_(~visible, torch.finfo(mask.dtype).min)[None, None]
+            keys = len(self.chunk.segments[number].keys)
+            self._made[name] = causal_mask(keys - query.shape[2], keys, keys, window, query)
         made: torch.Tensor = self._made[name]
         return made
 
@@ -312,7 +306,20 @@ def causal_attention(
     return torch.cat(blocks, 1).transpose(0, 1)[None]
 
 
-def _eager(module: Any) -> Callable[..., Any]:
+def causal_mask(
+    start: int, stop: int, keys: int, window: int | None, query: torch.Tensor
+) -> torch.Tensor:
+    """(1, 1, stop - start, keys) additive mask: no token sees a later one, or beyond the window."""
+    at = torch.arange(start, stop, device=query.device)[:, None]
+    to = torch.arange(keys, device=query.device)
+    visible = to <= at
+    if window is not None:
+        visible &= to > at - window
+    mask = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
+    return mask.masked_fill_(~visible, torch.finfo(mask.dtype).min)[None, None]
+
+
+def eager(module: Any) -> Callable[..., Any]:
     """The model's own eager attention, which supports everything unusual about it."""
     own: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
     return own
