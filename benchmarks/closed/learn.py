@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.closed import attention
 from benchmarks.closed.cases import Case
-from benchmarks.closed.rankings import ORACLE
+from benchmarks.closed.measures import SIGNALS, lost_without
 from benchmarks.store import Row
 from ropelime.errors import InputError
 from ropelime.explain import explain_many
@@ -30,7 +30,6 @@ from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.features import split
 from ropelime.typing import Floats
 
-SIGNALS = ("shift", "words", "question")
 _ITERATIONS = 300
 _LEAST_LOST = 0.05  # of the prompt's effect: prompts in which ablations do less teach nothing
 _LEAST_HEAD = 0.005
@@ -55,7 +54,7 @@ class Lesson:
 
 def lesson(case: Case, row: Row, surrogate: LocalSurrogate) -> Lesson:
     """What a row teaches about a surrogate."""
-    lost = np.clip(np.array(row["rankings"][ORACLE]["weights"]) / (row["full"] - row["none"]), 0, 1)
+    lost = np.clip(lost_without(row), 0, 1)
     task = Task(case.prompt, row["output"], Options(features=case.spans))
     (e,) = explain_many([task], [surrogate])
     assert isinstance(e, ExplanationData)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.closed.rankings import ORACLE
-from benchmarks.closed.reweigh import SIGNALS, shares
+from benchmarks.closed.measures import NO_EFFECT, SIGNALS, lost_without
+from benchmarks.closed.reweigh import shares
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
@@ -154,10 +154,9 @@ def _coverage(rows: Sequence[Row], name: str, counted: Mapping[str, float]) -> s
 def _lost(row: Row, name: str) -> list[tuple[float, float]]:
     """The weight of each part, and what was lost without it."""
     by_answers = row.get("measured") == "answers"
-    if "full" not in row or by_answers or abs(row["full"] - row["none"]) <= 1e-6:
+    if "full" not in row or by_answers or abs(row["full"] - row["none"]) <= NO_EFFECT:
         return []
-    lost = np.array(row["rankings"][ORACLE]["weights"]) / (row["full"] - row["none"])
-    return list(zip(row["rankings"][name]["weights"], np.clip(lost, -0.5, 1.5).tolist(), strict=True))
+    return list(zip(row["rankings"][name]["weights"], lost_without(row).tolist(), strict=True))
 
 
 def _groups(first: str, second: str, pairs: Sequence[tuple[float, float]], count: int) -> str:

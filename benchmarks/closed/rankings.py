@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.text.features import split
 from ropelime.typing import Floats, Masks
 
-RANDOM, ORACLE, ARC_JSD = "random", "leave-one-out of the answering model", "ARC-JSD"
+RANDOM, ARC_JSD = "random", "ARC-JSD"
 
 
 def lexicals(case: Case, output: str) -> dict[str, Floats]:
@@ -139,8 +139,3 @@ def arc_jsd(surrogate: LocalSurrogate, scorer: LocalScorer, n: int) -> Floats:
         surrogate.engine.run(sequences, take)
     assert len(unmasked) == tokens
     return found[1:]
-
-
-def ranked(weights: Floats, rng: np.random.Generator) -> Sequence[int]:
-    """The parts by falling weight, ties in random order."""
-    return [int(i) for i in np.lexsort((rng.random(len(weights)), -weights))]

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.closed.rankings import ORACLE, ranked
+from benchmarks.closed.measures import SIGNALS, lost_without, ranked
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.store import Row
 from ropelime.errors import InputError
 from ropelime.typing import Floats
 
-SIGNALS = ("shift", "words", "question")
 Weights = Mapping[str, Mapping[str, float]]  # of the signals of each preset
 
 
@@ -77,10 +76,7 @@ def _known(row: Row, weights: Floats, seed: int) -> Row:
     first = ranked(weights, np.random.default_rng([*draws, 3]))[0]
     figures: Row = {}
     if "held_out" in row:
-        effect = row["full"] - row["none"]
-        lost = row["rankings"][ORACLE]["weights"][first]
-        drop = lost / effect if abs(effect) > 1e-6 else 0.0
-        figures["necessity1"] = round(float(np.clip(drop, -0.5, 1.5)), 5)
+        figures["necessity1"] = round(float(lost_without(row)[first]), 5)
         figures["kept1"] = row["kept"][1 + first]
         unseen = held_out(n, np.random.default_rng([*draws, 1]))
         figures["lds"] = spearman(unseen @ weights, np.array(row["held_out"]))

@@ -11,6 +11,7 @@ from benchmarks.closed import rankings
 from benchmarks.closed.answering import Conversation, Converse
 from benchmarks.closed.cases import Case
 from benchmarks.closed.heads import Heads
+from benchmarks.closed.measures import ORACLE, lost, ranked
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.evaluation.faithfulness import HELD_OUT
 from benchmarks.store import Row, Store
@@ -20,7 +21,6 @@ from ropelime.typing import Floats, Masks
 
 NECESSITY, SUFFICIENCY = (1, 3), (2, 4)
 CASE = "case"  # rows hold all rankings of a case
-_CLIP = (-0.5, 1.5)
 
 
 def run(
@@ -107,7 +107,7 @@ def _case(
         tokens |= {f"{name}: {method}": each for method, each in took.items()}
     rng = np.random.default_rng([*seed, 3])
     if talk is None:
-        orders = {name: rankings.ranked(each, rng) for name, each in weights.items()}
+        orders = {name: ranked(each, rng) for name, each in weights.items()}
         figures = {name: _labels(each, orders[name], case) for name, each in weights.items()}
         return {**known, "rankings": _with(figures, weights, tokens)}
     talk.explain(output)
@@ -115,14 +115,14 @@ def _case(
     score = talk.score(np.concatenate([full, ~full, removed]))
     unseen = held_out(n, np.random.default_rng([*seed, 1]))
     true = talk.score(unseen)
-    weights[rankings.ORACLE] = score[0] - score[2:]
-    orders = {name: rankings.ranked(each, rng) for name, each in weights.items()}
+    weights[ORACLE] = score[0] - score[2:]
+    orders = {name: ranked(each, rng) for name, each in weights.items()}
     needed = removed
     if compare:
         needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
         talk.score(needed)  # all of them in few batches
     answers = talk.answers(np.concatenate([~full, needed]))
-    figures = {rankings.ORACLE: {}}
+    figures = {ORACLE: {}}
     for name, each in weights.items() if compare else ():
         figures[name] = _labels(each, orders[name], case)
         figures[name] |= _against(talk, output, orders[name], score)
@@ -170,8 +170,7 @@ def _against(talk: Conversation, output: str, order: Sequence[int], score: Float
     effect = 1.0 if talk.measured == "answers" else score[0] - score[1]
     row: Row = {}
     for i, k in enumerate(NECESSITY):
-        drop = (score[0] - scores[i]) / effect if abs(effect) > 1e-6 else 0.0
-        row[f"necessity{k}"] = _rounded(float(np.clip(drop, *_CLIP)))
+        row[f"necessity{k}"] = _rounded(lost(score[0] - scores[i], effect))
         row[f"kept{k}"] = _rounded(same[i])
     for i, k in enumerate(SUFFICIENCY, len(NECESSITY)):
         row[f"sufficiency{k}"] = _rounded(same[i])

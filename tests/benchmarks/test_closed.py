@@ -19,7 +19,7 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import cases, rankings, reweigh, run
+from benchmarks.closed import cases, measures, rankings, reweigh, run
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -131,7 +131,7 @@ class TestRun:
     ) -> None:
         row = self.rows(case, tiny, tmp_path)
         found, n = row["rankings"], row["features"]
-        oracle, own = found[rankings.ORACLE], found["tiny: leave-one-out, nll"]
+        oracle, own = found[measures.ORACLE], found["tiny: leave-one-out, nll"]
         np.testing.assert_allclose(oracle["weights"], own["weights"], atol=1e-3)
         first = int(np.argmax(oracle["weights"]))
         drop = oracle["weights"][first] / (row["full"] - row["none"])
@@ -155,7 +155,7 @@ class TestRun:
         self, case: cases.Case, tiny: Tiny, tmp_path: Path
     ) -> None:
         row = self.rows(case, tiny, tmp_path, converse=None, exact=False)
-        assert rankings.ORACLE not in row["rankings"]
+        assert measures.ORACLE not in row["rankings"]
         assert set(row["rankings"]["BM25(answer)"]) == {"first", "f1", "auroc", "tokens", "weights"}
         assert f"tiny: {CONTEXTCITE}" not in row["rankings"]
 
@@ -216,7 +216,7 @@ class TestServed:
         spans = cases.hotpotqa(tmp_path / "hotpot.json")[0].parts
         expected[[part.strip() for part in spans].index("a1 is here.")] = 1
         expected[spans.index("four b.")] = 1 / 3
-        oracle = row["rankings"][rankings.ORACLE]
+        oracle = row["rankings"][measures.ORACLE]
         np.testing.assert_allclose(oracle["weights"], expected, atol=1e-4)
         assert (oracle["necessity1"], oracle["kept1"], oracle["sufficiency2"]) == (1, 0, 1)
         unseen = held_out(row["features"], np.random.default_rng([0, 0, 1]))
@@ -302,8 +302,8 @@ def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     (written,) = report.write([path], tmp_path)
     text = written.read_text(encoding="utf-8")
     assert "### HotpotQA, ten paragraphs: tiny answers" in text
-    row = next(line for line in text.splitlines() if line.startswith(f"| {rankings.ORACLE} |"))
-    rows = [line["rankings"][rankings.ORACLE]["necessity1"] for line in read(path)[1]]
+    row = next(line for line in text.splitlines() if line.startswith(f"| {measures.ORACLE} |"))
+    rows = [line["rankings"][measures.ORACLE]["necessity1"] for line in read(path)[1]]
     assert row.split(" | ")[1] == f"{np.mean(rows):.2f}"
     assert "Difference from BM25(question + 2 × answer)" in text
     assert "2 prompts with 12 parts on average; the run was stopped before it reached 3." in text
@@ -321,11 +321,11 @@ class TestReweigh:
     def row(self) -> dict[str, Any]:
         counts = np.array(list(self.COUNTED["evidence"].values()))
         found = {"m: evidence": counts @ self.SHARES, "m: instant": np.array([0.4, 0.6])}
-        for off, name in enumerate(reweigh.SIGNALS):
+        for off, name in enumerate(measures.SIGNALS):
             left = np.delete(np.arange(3), off)
             found[f"m: evidence without {name}"] = counts[left] @ self.SHARES[left] / counts[left].sum()
         ranked = {n: {"weights": w.tolist(), "tokens": 7, "sufficiency4": 1} for n, w in found.items()}
-        ranked[rankings.ORACLE] = {"weights": [1.0, 3.0]}
+        ranked[measures.ORACLE] = {"weights": [1.0, 3.0]}
         known = {"features": 2, "number": 0, "gold": [1], "kept": [0.0, 1.0, 0.25]}
         return {**known, "full": -1.0, "none": -5.0, "held_out": [-1.0, -2.0, -3.0, -4.0],
                 "rankings": ranked}  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from bench_toy import sized, write_hotpotqa
 from benchmarks import report
 from benchmarks.cli import main
-from benchmarks.closed import cases, learn, rankings
+from benchmarks.closed import cases, learn, measures, rankings
 from benchmarks.closed.answering import LocalConversation
 from benchmarks.store import Store, read
 from conftest import byte_level, tiny_model
@@ -75,7 +75,7 @@ def label(case: cases.Case, answering: LocalSurrogate) -> dict[str, Any]:
     return {
         "example": case.id, "method": "case", "output": "Paris", "full": drop, "none": 0.0,
         "kept": [0.0, *np.linspace(0.25, 1, n)],
-        "rankings": {rankings.ORACLE: {"weights": (score[0] - score[2:]).tolist()}},
+        "rankings": {measures.ORACLE: {"weights": (score[0] - score[2:]).tolist()}},
     }  # fmt: skip
 
 
@@ -180,9 +180,9 @@ class TestCommands:
         header, (row,) = read(results)
         assert (header["bench"], header["kind"], header["surrogates"]) == ("labels", "mixed", {})
         assert (row["example"], row["number"]) == ("mixed-two", 1)
-        assert list(row["rankings"]) == [rankings.ORACLE]
-        assert set(row["rankings"][rankings.ORACLE]) == {"tokens", "weights"}
-        assert len(row["rankings"][rankings.ORACLE]["weights"]) == row["features"]
+        assert list(row["rankings"]) == [measures.ORACLE]
+        assert set(row["rankings"][measures.ORACLE]) == {"tokens", "weights"}
+        assert len(row["rankings"][measures.ORACLE]["weights"]) == row["features"]
         assert row["held_out"]
         assert report.write([results], tmp_path) == [], "they are learnt from, not shown"
 
@@ -200,7 +200,7 @@ class TestCommands:
         assert main([*command, "--limit", "1"]) == 0
         header, (row,) = read(results)
         assert (header["kind"], header["answering"]) == ("reference", None)
-        assert rankings.ORACLE not in row["rankings"]
+        assert measures.ORACLE not in row["rankings"]
         for method in ("evidence", "evidence without words", "instant", "faithful"):
             figures = row["rankings"][f"saved: {method}"]
             assert set(figures) == {"first", "f1", "auroc", "tokens", "weights"}
