@@ -65,7 +65,7 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
     schedule = options.schedule(cached=prepared.cached)
     scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
     # Fit: how much does each feature contribute to the target?
-    words = shared_words(prompt, features, output)
+    words = shared_words(prompt, features, output) if options.recipe.uses_words else None
     attribution = fit(scores.fitted(), options.recipe, words=words)
     masks, tokens = scores.distinct(), scores.tokens_run
     pairs = () if before is None else before.interactions

@@ -38,6 +38,11 @@ class Recipe:
         """Resolve names, dictionaries and objects."""
         return cls(resolve_target(target), resolve_kernel(kernel), resolve_regressor(regressor))
 
+    @property
+    def uses_words(self) -> bool:
+        """Whether :func:`fit` needs to know which words the features share with the answer."""
+        return bool(self.target.signals.get("words"))
+
     def describe(self) -> dict[str, Any]:
         """The recipe as plain data, from which :meth:`of` builds it again."""
         return {name: describe(strategy) for name, strategy in vars(self).items()}

@@ -116,6 +116,9 @@ class Scores:
             logprob=self.logprob[:, start:end],
             kl=None if self.kl is None else self.kl[:, start:end],
             attention=None if self.attention is None else self.attention[start:end],
+            without_features=None
+            if self.without_features is None
+            else self.without_features[start:end],
         )
 
     def distinct(self) -> int:

@@ -261,7 +261,8 @@ def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
     """The explanation of one span of the output by one surrogate, fitted to the scores it holds."""
     first, last = e.tokens_in(start, end)
     scores, recipe = e.surrogate_scores.columns(first, last), e.strategies()
-    words = shared_words(e.prompt, e.features, e.output[start:end])
+    answer = e.output[start:end]
+    words = shared_words(e.prompt, e.features, answer) if recipe.uses_words else None
     return explained(
         fit(scores.fitted(), recipe, words=words), scores,
         requested=e.diagnostics.masks_requested, notes=e.diagnostics.notes,
