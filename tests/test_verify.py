@@ -436,48 +436,43 @@ def test_more_masks_keep_what_was_seen(ask: Ask) -> None:
 
 # Chats.
 
+FIND = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+CHAT: list[dict[str, Any]] = [
+    {"role": "user", "content": "Where?"},
+    {"role": "assistant", "content": None, "tool_calls": [FIND]},
+    {"role": "tool", "tool_call_id": "1", "content": "Dray."},
+]
+
 
 def test_tools_are_sent_again_as_they_were(server: Proxy, ask: Ask, tmp_path: Path) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    chat: list[dict[str, Any]] = [
-        {"role": "user", "content": "Where?"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "1", "content": "Dray."},
-    ]
     server.otherwise = depends(lambda text: "Dray" in text)
     given = {
         "context": None,
-        "messages": chat,
+        "messages": CHAT,
         "features": "message",
         "surrogate": additive([2.0, 1, 3]),
     }
     ask(None, **given).save(tmp_path / "why.json")
     e = ropelime.load(tmp_path / "why.json").verify(2, progress=False)
     assert steps(e) == [("without", (2,), True), ("again", (), False)]
-    assert server.seen[1]["messages"] == [*chat[:2], {**chat[2], "content": ""}]
-    assert server.seen[2]["messages"] == chat
+    assert server.seen[1]["messages"] == [*CHAT[:2], {**CHAT[2], "content": ""}]
+    assert server.seen[2]["messages"] == CHAT
     assert "tool_call_id" not in report(e), "the page does not list the chat twice"
 
 
 def test_tools_that_nobody_recorded_are_written_out(server: Proxy) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    chat: list[dict[str, Any]] = [
-        {"role": "user", "content": "Where?"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "1", "content": "Dray."},
-    ]
     server.otherwise = depends(lambda text: "Dray" in text)
     e = ropelime.explain(
-        messages=chat, output=YES, features="message", surrogate=additive([2.0, 1, 3]), target="nll",
+        messages=CHAT, output=YES, features="message", surrogate=additive([2.0, 1, 3]), target="nll",
         kernel="uniform", sampler="leave-one-out", progress=False,
     )  # fmt: skip
     how: dict[str, Any] = {"model": "m", "base_url": server.url, "progress": False}
     assert steps(e.verify(2, **how)) == [("again", (), False), ("without", (2,), True)]
     assert server.seen[0]["messages"][2] == {"role": "user", "content": "Result of a tool:\nDray."}
-    e.verify(2, messages=chat, **how)
-    assert server.seen[2]["messages"] == chat
+    e.verify(2, messages=CHAT, **how)
+    assert server.seen[2]["messages"] == CHAT
     with pytest.raises(InputError, match="not those that were explained"):
-        e.verify(2, messages=chat[:1], **how)
+        e.verify(2, messages=CHAT[:1], **how)
 
 
 # Files and views.
