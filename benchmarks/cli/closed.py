@@ -58,6 +58,8 @@ def add(commands: Any) -> None:
     kind.add_argument(
         "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
     )
+    text = "ask it for its answers with all parts and with none only"
+    kind.add_argument("--answers-only", action="store_true", help=text)
     kind.add_argument(
         "--heads",
         type=_named,
@@ -96,24 +98,22 @@ def run(options: argparse.Namespace) -> None:
     found = cases.KINDS[options.kind](options.data)[options.skip :][: options.limit]
     if not found:
         raise InputError(f"{options.data} has no prompts left after --skip {options.skip}.")
-    if options.labels_only and options.answering is None:
-        raise InputError("--labels-only needs --answering MODEL.")
+    asks = "answers" if options.answers_only else "labels" if options.labels_only else "rankings"
+    if asks != "rankings" and options.answering is None:
+        raise InputError(f"--{asks}-only needs --answering MODEL.")
+    bench = "closed" if asks == "rankings" else asks
     served = _served(options)
-    explaining = [] if options.labels_only else [options.surrogate, *options.also_by]
+    explaining = [options.surrogate, *options.also_by] if asks == "rankings" else []
     here = [options.answering] if options.answering and not served else []
     loaded = {name: shared.load_local(options, name) for name in dict.fromkeys([*here, *explaining])}
     surrogates = {short(name): loaded[name] for name in explaining}
     heads = _heads(options, surrogates)
     answering = served or loaded.get(options.answering)
-    parts = [
-        "labels" if options.labels_only else "closed",
-        options.kind,
-        short(options.answering) if answering else None,
-    ]
+    parts = [bench, options.kind, short(options.answering) if answering else None]
     name = "-".join(filter(None, [*parts, *surrogates]))
     results = shared.results_file(options, name)
     settings = {
-        "bench": "labels" if options.labels_only else "closed",
+        "bench": bench,
         "kind": options.kind,
         "answering": _described(options.answering, answering) if answering else None,
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
             first=options.skip,
             exact=exact,
             only=options.only,
-            compare=not options.labels_only,
+            ask=asks,
             heads=heads,
             progress=report,
         )

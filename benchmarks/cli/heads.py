@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> None:
             store,
             masks=options.masks,
             seed=options.seed,
+            first=options.skip,
             most=MOST[options.kind],
             ablation=ablation,
             answers=answers,

@@ -93,6 +93,7 @@ def sample(
     *,
     masks: int,
     seed: int,
+    first: int = 0,
     most: int,
     ablation: Ablation,
     answers: Mapping[str, str] | None = None,
@@ -105,7 +106,8 @@ def sample(
         model: The model whose heads are weighted.
         store: Where the rows go.
         masks: Masks of a case.
-        seed: Case i draws its masks from (seed, i).
+        seed: Case i draws its masks from (seed, first + i).
+        first: The number of the first case.
         most: The most tokens of an answer that the model gives itself.
         ablation: How parts are removed.
         answers: The answer of each case by its name; others are left out. If None, a case has an
@@ -120,7 +122,7 @@ def sample(
         output = _answer(case, model, most) if answers is None else answers.get(case.id, "")
         row: Row = {"example": case.id, "method": SAMPLE}
         if output:
-            rng = np.random.default_rng([seed, number])
+            rng = np.random.default_rng([seed, first + number])
             row |= _sample(case, model, output, masks, ablation, rng)
         elif answers is not None:  # it may be there when the run is resumed
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ropelime.typing import Floats, Masks
 
 NECESSITY, SUFFICIENCY = (1, 3), (2, 4)
 CASE = "case"  # rows hold all rankings of a case
+Ask = Literal["answers", "labels", "rankings"]
 
 
 def run(
@@ -33,7 +34,7 @@ def run(
     first: int = 0,
     exact: bool = True,
     only: Collection[str] = (),
-    compare: bool = True,
+    ask: Ask = "rankings",
     heads: Mapping[str, Mapping[str, Heads]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -49,7 +50,8 @@ def run(
         first: The number of the first case.
         exact: Whether to run the methods that score exactly, too.
         only: The names of the methods that are run; all of them and the peers if empty.
-        compare: Whether to compare rankings; otherwise the answering model is asked only.
+        ask: What to ask the answering model for: answers with all parts and with none; what is lost
+            without each part, too; or all that comparing rankings takes.
         heads: Learnt weights of heads, by surrogate and then by name.
         progress: Called with the cases done and in all.
     """
@@ -58,7 +60,7 @@ def run(
             progress(number, len(cases))
         if case.id not in store.done:
             drawn = (seed, first + number)
-            row = _case(case, converse, surrogates, drawn, exact, only, compare, heads or {})
+            row = _case(case, converse, surrogates, drawn, exact, only, ask, heads or {})
             store.add(case.id, [row])
     if progress:
         progress(len(cases), len(cases))
@@ -85,7 +87,7 @@ def _case(
     seed: tuple[int, int],
     exact: bool,
     only: Collection[str],
-    compare: bool,
+    ask: Ask,
     heads: Mapping[str, Mapping[str, Heads]],
 ) -> Row:
     n = len(case.spans)
@@ -96,6 +98,8 @@ def _case(
     known["gold"] = np.flatnonzero(case.gold).tolist()
     if not output:
         return {**known, "skipped": "no answer"}
+    if talk is not None and ask == "answers":
+        return {**known, "output": output, "from_memory": talk.answers(~full)[0]}
     weights: dict[str, Floats] = {rankings.RANDOM: np.random.default_rng([*seed, 2]).random(n)}
     weights |= rankings.lexicals(case, output)
     tokens: dict[str, int] = {}
@@ -118,18 +122,19 @@ def _case(
     weights[ORACLE] = score[0] - score[2:]
     orders = {name: ranked(each, rng) for name, each in weights.items()}
     needed = removed
-    if compare:
+    if ask == "rankings":
         needed = np.concatenate([removed, *(_masks(order, n) for order in orders.values())])
         talk.score(needed)  # all of them in few batches
     answers = talk.answers(np.concatenate([~full, needed]))
     figures = {ORACLE: {}}
-    for name, each in weights.items() if compare else ():
+    for name, each in weights.items() if ask == "rankings" else ():
         figures[name] = _labels(each, orders[name], case)
         figures[name] |= _against(talk, output, orders[name], score)
         figures[name]["lds"] = _rounded(spearman(unseen @ each, true))
     return {
         **known,
         "output": output,
+        "from_memory": answers[0],
         "measured": talk.measured,
         "full": _rounded(score[0]),
         "none": _rounded(score[1]),
