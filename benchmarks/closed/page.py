@@ -115,7 +115,8 @@ def _calibration(rows: Sequence[Row], name: str, counted: Mapping[str, float] | 
             f"Weights of *{name}*, and the part of the prompt's effect that was lost without the part:",
             _groups("weight", "lost", pairs, 12),
         ]
-        if counted and name.endswith(": evidence"):
+        apart = f"{name} without {SIGNALS[0]}"  # by such rows the signals can be told apart
+        if counted and name.endswith(": evidence") and apart in rows[0]["rankings"]:
             blocks.append(_coverage(rows, name, counted))
     firsts = [
         (share_trust(max(row["rankings"][name]["weights"])), row["rankings"][name]["first"])
