@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import pages
+from benchmarks.believe import page as believe
 from benchmarks.budgets import page as budgets
 from benchmarks.closed import page as closed
 from benchmarks.quality import page as quality
@@ -21,6 +22,7 @@ _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "budget": budgets.write,
     "batch": scale.write,
     "closed": closed.write,
+    "believe": believe.write,
 }
 
 
@@ -37,7 +39,9 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     if not results:
         raise InputError("Name at least one results file of `python -m benchmarks`.")
     kinds = {path: _kind(path) for path in results}
-    results = [path for path in results if kinds[path] != "labels"]  # they are learnt from
+    results = [
+        path for path in results if kinds[path] not in ("labels", "answers")
+    ]  # they are learnt from
     pages.folder(docs)
     written: list[Path] = []
     if others := [path for path in results if kinds[path] not in _PAGES]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, closed, experiments, files, heads, learn, speed
+from benchmarks.cli import batch, believe, closed, experiments, files, heads, learn, speed
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, closed, heads, learn, speed, batch, files):
+    for group in (experiments, closed, believe, heads, learn, speed, batch, files):
         group.add(commands)
     return top
 

@@ -115,7 +115,7 @@ def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = Non
 def command(options: argparse.Namespace) -> str:
     """The command as anyone can repeat it: local paths by their names only."""
     words = ["python", "-m", "benchmarks", options.bench]
-    words += [options.kind] if options.bench in ("closed", "heads") else []
+    words += [options.kind] if options.bench in ("closed", "heads", "believe") else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
     names = _NAMED.copy()
     if options.bench == "speed" and options.shape and "scaling" not in switches:

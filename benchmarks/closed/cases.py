@@ -121,7 +121,7 @@ def _mixed(id: str, paragraphs: Sequence[str], question: str, rng: np.random.Gen
 def lfqa(path: Path) -> list[Case]:
     """Questions that take a long answer, with documents; nothing is labelled."""
     found: dict[str, Case] = {}
-    for row in _rows(path):
+    for row in rows(path):
         if row["documents"] and row["question_id"] not in found:
             context = [{"text": d["text"], "source": d["title"] or ""} for d in row["documents"]]
             prompt = from_context(context, row["question"])
@@ -134,7 +134,7 @@ def lfqa(path: Path) -> list[Case]:
 def agentdyn(path: Path) -> list[Case]:
     """Steps of agents that followed an injected instruction; its sentences are gold."""
     found = []
-    for row in _rows(path):
+    for row in rows(path):
         if row["kind"] != "hijacked":
             continue
         prompt = from_messages(row["messages"])
@@ -166,7 +166,7 @@ def _in_system(prompt: Prompt, span: Span) -> bool:
     return any(m.role == "system" and m.start <= span[0] < m.end for m in prompt.messages)
 
 
-def _rows(path: Path) -> Sequence[dict[str, Any]]:
+def rows(path: Path) -> Sequence[dict[str, Any]]:
     """The objects of a file of JSON lines, compressed or not."""
     try:
         text = path.read_bytes()

@@ -15,9 +15,10 @@ from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
 from ropelime.results import serialization
-from ropelime.results.citations import Cited, cite
+from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData, with_verified
+from ropelime.results.grounding import GroundedSentence
 from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
@@ -154,6 +155,11 @@ class Explanation(ExplanationData):
         how = {"base_url": base_url, "api_key": api_key, "sampling": sampling, "price": price}
         answering = recorded(self, model, **how, timeout=timeout, retries=retries, cache=cache)
         return verified(self, Verifier(calls, similarity, max_cost), answering, messages, progress)
+
+    @property
+    def grounding(self) -> tuple[GroundedSentence, ...]:
+        """Whether each sentence of the answer comes from the prompt; see :func:`citations.ground`."""
+        return ground(self)
 
     def cite(self) -> Cited:
         """The answer with marks on its sentences, and its sources; see :func:`citations.cite`."""

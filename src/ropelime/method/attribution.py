@@ -17,10 +17,12 @@ from ropelime.method.uncertainty import estimate_uncertainty
 from ropelime.registry import describe
 from ropelime.typing import Floats
 
-# Half the width of the interval of a share: how far the signals differ, a least width, and a part of
+# Half the width of the interval of a share: how far the signals differ, a least width that is larger
+# where there are few parts (in part of what each would have if all were equal), and a part of
 # the spread of a yes or no of that probability. So wide, the intervals cover what answering models lost
 # without a part for nine parts of ten that were learnt from (docs/truth.md has others).
-_LEAST_WIDTH, _OWN_SPREAD = 0.03, 0.5
+_LEAST_WIDTH, _OF_EQUAL, _OWN_SPREAD = 0.02, 0.25, 0.5
+_FEW = 4  # features: among fewer, the one in the middle may well matter
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
 _POWER = {"shift": 2, "words": 4, "question": 2}
 
@@ -142,6 +144,7 @@ def evidence(
     used = {name: v for name, v in found.items() if v is not None and target.signals[name]}
     signals = {name: sharpened(values, _POWER[name]) for name, values in used.items()}
     weights, counts = _mean(signals, target.signals, len(shift))
+    weights = above_floor(weights)
     by_token = sharpened(np.maximum(fitted.token_weights, 0.0))
     return replace(
         fitted,
@@ -164,6 +167,7 @@ def instant(scores: Scores, target: Instant, words: Floats | None) -> Attributio
     if words is not None and target.words:
         signals["words"] = sharpened(words, _POWER["words"])
     weights, counts = _mean(signals, target.signals, n)
+    weights = above_floor(weights)
     return Attribution(
         normalized_weights=normalized(weights),
         weights=weights,
@@ -183,7 +187,21 @@ def half_width(signals: Mapping[str, Floats], counts: Mapping[str, float], weigh
         return np.zeros(len(weights))
     differ = np.asarray(sum(counts[name] * (signals[name] - weights) ** 2 for name in counts))
     own = _OWN_SPREAD**2 * weights * (1 - weights).clip(0.0)
-    return np.asarray(np.sqrt(differ + _LEAST_WIDTH**2 + own))
+    least = _LEAST_WIDTH + _OF_EQUAL / len(weights)
+    return np.asarray(np.sqrt(differ + least**2 + own))
+
+
+def above_floor(shares: Floats) -> Floats:
+    """Shares without what any feature would get, whatever the answer: that of the one in the middle.
+
+    Most features do nothing for an answer. Where most do something, the one in the middle has about as
+    much as all would have if they were equal, so at most half of that is taken away.
+    """
+    n = len(shares)
+    if n < _FEW or not shares.any():
+        return shares
+    left = np.maximum(shares - min(float(np.median(shares)), 0.5 * float(shares.mean())), 0.0)
+    return np.asarray(left / left.sum())
 
 
 def sharpened(values: Floats, power: int = 2) -> Floats:

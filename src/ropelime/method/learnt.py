@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,3 +19,15 @@ def learnt_heads(shape: str) -> list[tuple[int, int, float]] | None:
     """Layer, number and weight of the heads that were learnt for models of a shape, if any were."""
     found = _LEARNT["heads"].get(shape)
     return None if found is None else [(int(a), int(b), float(w)) for a, b, w in found]
+
+
+def chance(of: str, inputs: Mapping[str, float]) -> float:
+    """A chance that was learnt: the logistic function of a weighted sum.
+
+    Args:
+        of: Of what, by its name among the chances.
+        inputs: What it is estimated from; each that was learnt must be there.
+    """
+    weights = _LEARNT["chances"][of]
+    total = sum(w * (1.0 if name == "bias" else inputs[name]) for name, w in weights.items())
+    return 1 / (1 + math.exp(-max(min(total, 30.0), -30.0)))

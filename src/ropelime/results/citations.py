@@ -1,18 +1,28 @@
-"""Citations: which parts of the prompt each sentence of the answer rests on."""
+"""Citations: which parts of the prompt each sentence of the answer comes from, if from any."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ropelime.results.explanation import ExplanationData
+from ropelime.results.explanation import ExplanationData, fit_span
+from ropelime.results.grounding import (
+    GROUNDED,
+    GroundedSentence,
+    Measures,
+    SentenceSource,
+    measure,
+)
+from ropelime.text.prompt import Span
 
 MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
 ENOUGH = 0.5  # a normalised weight this large is enough, however few features there are
 BESIDE = 0.125  # of the largest weight in the sentence: smaller ones are not cited beside it
+NO_SOURCE = "Not in the documents: no part of the prompt was found to be its source."
 MIN_CHANGE = 0.1  # nats per token: a sentence that no mask changed by more rests on nothing
 
 
@@ -41,13 +51,15 @@ class CitedSentence:
         start: Where it begins in the answer.
         end: Where it ends.
         sources: Numbers of its sources, the largest weight first.
-        weights: The normalised weight of each of them in this sentence.
+        weights: The share of each of them in this sentence.
+        probability: The chance that the sentence comes from the prompt.
     """
 
     start: int
     end: int
     sources: tuple[int, ...]
     weights: tuple[float, ...]
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -66,50 +78,77 @@ class Cited:
 
     def __str__(self) -> str:
         sources = [f"[{source.number}] {_line(source)}" for source in self.sources]
-        none = "No part of the prompt stands out as a source."
-        return "\n".join([self._marked("[{}]"), "", *(sources or [none])])
+        if any(not sentence.sources for sentence in self.sentences):
+            sources.append(f"[–] {NO_SOURCE}")
+        return "\n".join([self._marked("[{}]", "[–]"), "", *sources])
 
     def to_markdown(self) -> str:
         """The same with Markdown footnotes; the answer keeps its Markdown, sources are escaped."""
         sources = [f"[^{source.number}]: {_escaped(_line(source))}" for source in self.sources]
-        return "\n".join([self._marked("[^{}]"), "", *sources]).rstrip("\n") + "\n"
+        if any(not sentence.sources for sentence in self.sentences):
+            sources.append(f"[^none]: {NO_SOURCE}")
+        return "\n".join([self._marked("[^{}]", "[^none]"), "", *sources]).rstrip("\n") + "\n"
 
-    def _marked(self, mark: str) -> str:
+    def _marked(self, mark: str, none: str) -> str:
         text, at = "", 0
         for sentence in self.sentences:
-            marks = "".join(mark.format(number) for number in sentence.sources)
-            text += self.answer[at : sentence.end] + (f" {marks}" if marks else "")
+            marks = "".join(mark.format(number) for number in sentence.sources) or none
+            text += self.answer[at : sentence.end] + f" {marks}"
             at = sentence.end
         return text + self.answer[at:]
 
 
-def cite(e: ExplanationData) -> Cited:
-    """Cite the sources of every sentence of the explained answer.
+def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
+    """The chance of each sentence of the explained answer that it comes from the prompt, with sources.
 
-    A sentence cites the features that support it most. The weight of a feature in a sentence is the
-    sum of its weights over the sentence's tokens, normalised by the sum of all absolute weights in the
-    sentence. A feature is cited when it supports the sentence and its normalised weight is at least
+    A sentence that probably comes from the prompt has the features as its sources whose share in it is
+    at least
 
     - one and a half times what it would be if all features were equal (or a half, if that is less), and
     - an eighth of the largest one in this sentence.
 
-    At most three features are cited. A sentence whose log-probability no masked prompt changed by 0.1
-    nats per token, such as a polite phrase, cites nothing: its weights would be noise.
+    These are three at most.
     """
+    spans = e.output_sentences
+    parts = e.members or (e,)
+    chances = np.mean([measure_sentences(part, spans).grounded for part in parts], axis=0)
+    return tuple(
+        GroundedSentence(
+            (start, end),
+            e.output[start:end],
+            float(p),
+            _sources(e, start, end) if p >= GROUNDED else (),
+        )
+        for (start, end), p in zip(spans, chances, strict=True)
+    )
+
+
+def measure_sentences(e: ExplanationData, spans: Sequence[Span]) -> Measures:
+    """What sentences owe to the prompt, by one surrogate."""
+    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores)
+
+
+def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
+    each = [fit_span(part, start, end, tokens=False).weights for part in e.members or (e,)]
+    shares = np.mean([weights / (np.abs(weights).sum() or 1.0) for weights in each], axis=0)
     enough = min(FACTOR / len(e.features), ENOUGH)
+    threshold = max(enough, BESIDE * float(np.abs(shares).max()))
+    order = np.argsort(-shares, kind="stable")[:MAX_SOURCES]
+    found = [(int(i), e.features[i]) for i in order if shares[i] >= threshold]
+    return tuple(
+        SentenceSource(i, (f.start, f.end), float(shares[i]), f.part, e.prompt.where(f.part))
+        for i, f in found
+    )
+
+
+def cite(e: ExplanationData) -> Cited:
+    """Cite the sources of every sentence of the explained answer, as :func:`ground` finds them."""
     numbers: dict[int, int] = {}
     sentences = []
-    for start, end in e.output_sentences:
-        first, last = e.tokens_in(start, end)
-        weights = e.token_weights[:, first:last].sum(1)
-        normalized = weights / (np.abs(weights).sum() or 1.0)
-        chosen: list[int] = []
-        if largest_change(e, first, last) >= MIN_CHANGE:
-            threshold = max(enough, BESIDE * float(np.abs(normalized).max()))
-            order = np.argsort(-normalized, kind="stable")[:MAX_SOURCES]
-            chosen = [int(i) for i in order if normalized[i] >= threshold]
-        marks = tuple(numbers.setdefault(i, len(numbers) + 1) for i in chosen)
-        sentences.append(CitedSentence(start, end, marks, tuple(normalized[chosen].tolist())))
+    for found in ground(e):
+        marks = tuple(numbers.setdefault(s.feature, len(numbers) + 1) for s in found.sources)
+        shares = tuple(source.share for source in found.sources)
+        sentences.append(CitedSentence(*found.span, marks, shares, found.probability))
     sources = tuple(
         Source(number, i, e.features[i].text.strip(), e.prompt.where(e.features[i].part))
         for i, number in numbers.items()

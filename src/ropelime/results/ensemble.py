@@ -11,8 +11,8 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.method.attribution import normalized
 from ropelime.method.uncertainty import LEVEL, rank_correlation
-from ropelime.results.diagnostics import Trust
 from ropelime.results.explanation import Cost, ExplanationData, slice_output
+from ropelime.results.verdicts import Trust
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 

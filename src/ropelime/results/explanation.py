@@ -9,16 +9,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.method.attribution import Attribution, Recipe, fit
+from ropelime.method.attribution import Attribution, Recipe, fit, normalized
 from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
-from ropelime.results.diagnostics import Diagnostics, Trust, diagnose, judge
+from ropelime.results import grounding
+from ropelime.results.diagnostics import Diagnostics, diagnose, warn
+from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
-from ropelime.text import segmentation
 from ropelime.text.features import Feature
-from ropelime.text.lexical import shared_words
+from ropelime.text.lexical import coverage, shared_words
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
+
+_EQUAL = 0.01  # weights made of signals that differ by no more share a place
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class ExplanationData:
         config: Every choice that was made.
         recipe: The strategies themselves; a loaded explanation builds them from ``config``.
         intervals: (n, 2) ends of the 90 % interval of each weight; None in files of older releases.
-        trust: One number and a sentence on how far to trust it; None in files of older releases.
+        trust: One number and a sentence on how far to trust it, the least of :attr:`verdicts`; None in
+            files of older releases.
         interactions: Pairs of features whose effects do not add up, the largest first; only where they
             were requested.
         members: The explanation of each surrogate, where there are several.
@@ -133,12 +137,16 @@ class ExplanationData:
         """(n,) places in the ranking; features that cannot be told apart share the first of theirs.
 
         Going down the ranking, a feature takes a new place when the first of the place above lies
-        outside its interval, or differs from it in what was seen (:meth:`Verified.groups`).
+        outside its interval, or differs from it in what was seen (:meth:`Verified.groups`). The
+        intervals of weights that are made of signals say what one ablation may do, and not how well
+        the weights are known: these share a place only if they are equal to one per cent.
         """
         order, seen = self._order, self._seen
         ranks = np.empty(len(order), dtype=np.int64)
         size = np.abs(self.weights)
         half = np.zeros(len(size)) if self.intervals is None else np.ptp(self.intervals, axis=1) / 2
+        if self.signals:
+            half = np.full(len(size), _EQUAL) * (size > 0)
         first, place = order[0], 1
         for number, i in enumerate(order, 1):
             if size[first] - size[i] > half[i] or seen[first] != seen[i]:
@@ -182,13 +190,12 @@ class ExplanationData:
     @property
     def output_sentences(self) -> tuple[Span, ...]:
         """Where each sentence of the explained output lies, without the white space around it."""
-        first, last = self.span
-        spans = []
-        for start, end in segmentation.sentences(self.output[first:last]):
-            text = self.output[first + start : first + end]
-            begin = first + start + len(text) - len(text.lstrip())
-            spans.append((begin, begin + len(text.strip())))
-        return tuple((a, b) for a, b in spans if a < b and self._inside(a, b))
+        return grounding.sentences_of(self.output, self.span, self.output_spans)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Three questions about the explanation, answered: see :class:`Verdict`."""
+        return () if self.trust is None else self.trust.verdicts
 
     def tokens_in(self, start: int, end: int) -> tuple[int, int]:
         """The output tokens that lie in a span of the output, at least in part: first, and after last.
@@ -230,14 +237,25 @@ def explained(
     """The explanation out of a fit and all scores; ``known`` holds the fields they do not give."""
     weights, half = attribution.weights, attribution.half_width
     ends = np.stack([weights - half, weights + half], 1)
+    warnings = tuple(warn(scores, attribution))
+    sentences = grounding.sentences_of(known["output"], known["span"], known["output_spans"])
+    measured = grounding.measure(
+        known["output"], sentences, known["output_spans"], known["features"], scores
+    )
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
         weights=weights,
         token_weights=attribution.token_weights,
         surrogate_scores=scores,
-        diagnostics=diagnose(scores, attribution, requested=requested, notes=notes),
+        diagnostics=diagnose(
+            scores,
+            attribution,
+            requested=requested,
+            notes=notes,
+            warnings=tuple(text for _, text in warnings),
+        ),
         intervals=np.clip(ends, 0.0, 1.0) if attribution.signals else ends,
-        trust=judge(scores.fitted(), attribution),
+        trust=judge(scores.fitted(), attribution, measured, dict(warnings)),
         signals=attribution.signals,
         **known,
     )
@@ -260,13 +278,37 @@ def with_verified(e: E, verified: Verified | None) -> E:
 def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
     """The explanation of one span of the output by one surrogate, fitted to the scores it holds."""
     first, last = e.tokens_in(start, end)
-    scores, recipe = e.surrogate_scores.columns(first, last), e.strategies()
-    answer = e.output[start:end]
-    words = shared_words(e.prompt, e.features, answer) if recipe.uses_words else None
     return explained(
-        fit(scores.fitted(), recipe, words=words), scores,
+        fit_span(e, start, end), e.surrogate_scores.columns(first, last),
         requested=e.diagnostics.masks_requested, notes=e.diagnostics.notes,
         prompt=e.prompt, output=e.output, features=e.features, span=(start, end),
-        output_spans=e.output_spans[first:last], cost=e.cost, recipe=recipe,
+        output_spans=e.output_spans[first:last], cost=e.cost, recipe=e.strategies(),
         config={**e.config, "interactions": False},  # those are of the whole answer
     )  # fmt: skip
+
+
+def fit_span(e: ExplanationData, start: int, end: int, *, tokens: bool = True) -> Attribution:
+    """The fit for one span of the output; without ``tokens``, none for each output token.
+
+    A few words say little about where they come from. Where weights are shares, those of a span within
+    a sentence are the mean of its own and its sentence's.
+    """
+    own = _fit(e, start, end, tokens=tokens)
+    sentences = [span for span in e.output_sentences if span[0] < end and span[1] > start]
+    if not own.signals or not sentences or (sentences[0][0], sentences[-1][1]) == (start, end):
+        return own
+    around = _fit(e, sentences[0][0], sentences[-1][1], tokens=False)
+    weights = (own.weights + around.weights) / 2
+    half = np.hypot((own.half_width + around.half_width) / 2, (own.weights - around.weights) / 2)
+    return replace(own, weights=weights, normalized_weights=normalized(weights), half_width=half)
+
+
+def _fit(e: ExplanationData, start: int, end: int, *, tokens: bool) -> Attribution:
+    first, last = e.tokens_in(start, end)
+    scores, recipe = e.surrogate_scores.columns(first, last).fitted(), e.strategies()
+    if not recipe.uses_words:
+        return fit(scores, recipe, tokens=tokens)
+    if (start, end) == (0, len(e.output)):
+        return fit(scores, recipe, words=shared_words(e.prompt, e.features, e.output), tokens=tokens)
+    words = coverage(e.output[start:end], [feature.text for feature in e.features])
+    return fit(scores, recipe, words=words, tokens=tokens)

@@ -18,8 +18,9 @@ from ropelime.files import check_place, replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
-from ropelime.results.diagnostics import Diagnostics, Trust
+from ropelime.results.diagnostics import Diagnostics
 from ropelime.results.explanation import Cost, ExplanationData
+from ropelime.results.verdicts import VERDICTS, Trust, Verdict
 from ropelime.results.verification import KINDS, Verified, VerifyingCall
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
@@ -167,7 +168,7 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         diagnostics=Diagnostics(**figures),
         config=dict(data["config"]),
         intervals=None if (ends := data.get("intervals")) is None else np.array(ends, dtype=float),
-        trust=None if (trust := data.get("trust")) is None else Trust(**trust),
+        trust=_read_trust(data.get("trust")),
         interactions=tuple(Interaction(**entry) for entry in data.get("interactions", ())),
         members=tuple(_read(member) for member in data.get("members", ())),
         also=None if (also := data.get("also")) is None else _read(also),
@@ -183,13 +184,18 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
     return explanation
 
 
+def _read_trust(data: Mapping[str, Any] | None) -> Trust | None:
+    if data is None:
+        return None
+    return Trust(**{**data, "verdicts": tuple(Verdict(**each) for each in data.get("verdicts", ()))})
+
+
 def _read_verified(data: Mapping[str, Any]) -> Verified:
     calls = [{**call, "features": tuple(map(int, call["features"]))} for call in data["calls"]]
-    trust = data["trust_before"]
     known = {
         "calls": tuple(VerifyingCall(**call) for call in calls),
         "sampling": dict(data["sampling"]),
-        "trust_before": None if trust is None else Trust(**trust),
+        "trust_before": _read_trust(data["trust_before"]),
     }
     return Verified(**{**data, **known})
 
@@ -248,8 +254,10 @@ def _check_types(e: ExplanationData) -> None:
     prompt, figures = e.prompt, e.diagnostics
     entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
     if e.verified is not None:
-        entries += [e.verified, *e.verified.calls, *filter(None, [e.verified.trust_before])]
-    for entry in (*entries, figures, *filter(None, [e.trust])):
+        entries += [e.verified, *e.verified.calls]
+    for trust in filter(None, [e.trust, e.verified and e.verified.trust_before]):
+        entries += [trust, *trust.verdicts]
+    for entry in (*entries, figures):
         for field in fields(entry):
             value, expected = getattr(entry, field.name), _TYPES.get(field.type)
             if expected and (isinstance(value, bool) or not isinstance(value, expected)):
@@ -283,8 +291,13 @@ def _check_values(e: ExplanationData) -> None:
         if array is not None and not np.isfinite(array).all():
             raise ValueError("a weight is not a finite number")
     for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
-        if trust is not None and not 0 <= trust.value <= 1:
-            raise ValueError(f"trust is {trust.value}, expected 0 to 1")
+        if trust is None:
+            continue
+        for value in (trust.value, *(verdict.probability for verdict in trust.verdicts)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"trust is {value}, expected 0 to 1")
+        if unknown := {verdict.name for verdict in trust.verdicts} - set(VERDICTS):
+            raise ValueError(f"there is no verdict {unknown}")
 
 
 def _check_verified(e: ExplanationData) -> None:

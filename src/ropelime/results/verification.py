@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust, Verdict
 from ropelime.typing import Ints
 
 KINDS = ("without", "only", "again")
@@ -151,13 +151,19 @@ class Verified:
             twice = (
                 f"{self.model} does not answer the same prompt alike: treat the ranking as a hint only."
             )
-            return Trust(min(value, _CHANCE), twice)
+            return self._trust(min(value, _CHANCE), twice)
         if first not in self.changed and not self.unchanged:
             return self.trust_before
         value, text = self._seen(value) if first in self.changed else self._refuted(value)
         if self.suffices is not None:
             text += f" The first parts alone {'suffice' if self.suffices else 'do not suffice'}."
-        return Trust(value, text)
+        return self._trust(value, text)
+
+    def _trust(self, value: float, text: str) -> Trust:
+        """A new verdict about the first part; the others stay what they were."""
+        before = () if self.trust_before is None else self.trust_before.verdicts
+        seen = Verdict("cause", value, text)
+        return Trust(value, text, tuple(seen if v.name == "cause" else v for v in before))
 
     def _seen(self, value: float) -> tuple[float, str]:
         text = f"Seen: without the first part {self.model} answers differently"

@@ -31,10 +31,26 @@ def bm25(query: str, parts: Sequence[str]) -> Floats:
     scores = np.zeros(len(parts))
     for word, times in Counter(words(query)).items():
         found = np.array([count[word] for count in counts], dtype=float)
-        holding = np.count_nonzero(found)
-        idf = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
-        scores += times * idf * found * (_K1 + 1) / (found + norm)
+        scores += times * _idf(found) * found * (_K1 + 1) / (found + norm)
     return scores
+
+
+def coverage(text: str, parts: Sequence[str]) -> Floats:
+    """(parts,) the part of a text's words that each part has, 0 to 1; rare words count for more."""
+    sets = [set(words(part)) for part in parts]
+    held, all_of_it = np.zeros(len(parts)), 0.0
+    for word, times in Counter(words(text)).items():
+        found = np.array([word in each for each in sets], dtype=float)
+        count = times * _idf(found)
+        held += count * found
+        all_of_it += count
+    return held / all_of_it if all_of_it else held
+
+
+def _idf(found: Floats) -> float:
+    """How much a word counts, given how often each part has it."""
+    holding = np.count_nonzero(found)
+    return float(np.log1p((len(found) - holding + 0.5) / (holding + 0.5)))
 
 
 def shared_words(prompt: Prompt, features: Sequence[Feature], output: str) -> Floats:

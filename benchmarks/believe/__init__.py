@@ -1,0 +1,1 @@
+"""Whether the numbers beside a ranking can be believed: verdicts, grounding and intervals."""

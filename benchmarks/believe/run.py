@@ -1,0 +1,129 @@
+"""One row for each item: what its explanation measured and said, and what is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks import lexical
+from benchmarks.believe.items import Item
+from benchmarks.evaluation import spearman
+from benchmarks.store import Row, Store
+from ropelime.errors import InputError
+from ropelime.explain import Explanation, explain_many
+from ropelime.method.attribution import fit
+from ropelime.options import Options
+from ropelime.results.citations import measure_sentences
+from ropelime.results.explanation import fit_span
+from ropelime.results.verdicts import inputs
+from ropelime.steps import Task
+from ropelime.surrogate import Surrogate
+from ropelime.text.lexical import bm25, shared_words, words
+
+ITEM = "item"
+
+
+def run(
+    items: Sequence[Item],
+    surrogate: Surrogate,
+    store: Store,
+    *,
+    preset: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Explain every item that the store does not hold yet.
+
+    Args:
+        items: The items.
+        surrogate: The model that explains.
+        store: Where the rows go.
+        preset: The preset.
+        progress: Called with the items done and in all.
+    """
+    for number, item in enumerate(items):
+        if progress:
+            progress(number, len(items))
+        if item.id in store.done:
+            continue
+        row: Row = {"example": item.id, "method": ITEM, "fit": item.fit, "kind": item.kind}
+        try:
+            row |= _row(item, surrogate, preset)
+        except InputError as error:  # longer than the surrogate's window
+            row["skipped"] = str(error)
+        store.add(item.id, [row])
+    if progress:
+        progress(len(items), len(items))
+
+
+def _row(item: Item, surrogate: Surrogate, preset: str) -> Row:
+    options = Options(preset=preset, features=item.features)
+    (e,) = explain_many([Task(item.prompt, item.output, options)], [surrogate])
+    assert isinstance(e, Explanation)
+    first = int(np.argmax(e.normalized_weights))
+    row: Row = {
+        "features": len(e.features),
+        "rests": item.rests,
+        "cause": item.cause(first),
+        "lds": None,
+        "inputs": _inputs(e),
+        "verdicts": {v.name: round(v.probability, 5) for v in e.verdicts},
+        "covered": _coverage(item.output, e),
+    }
+    if item.masks is not None and item.lost is not None:
+        row["lds"] = spearman(item.masks @ e.weights, item.logprob)
+        assert e.intervals is not None
+        row["lost"] = np.round(item.lost, 4).tolist()
+        row["intervals"] = np.round(e.intervals, 4).tolist()
+    if item.labels:
+        row["sentences"] = _sentences(item, e)
+    if item.sources:
+        row["sources"] = [_found(e, *span, right) for span, right in item.sources]
+    return row
+
+
+def _inputs(e: Explanation) -> dict[str, float]:
+    recipe = e.strategies()
+    matching = shared_words(e.prompt, e.features, e.output) if recipe.uses_words else None
+    fitted = fit(e.surrogate_scores.fitted(), recipe, words=matching, tokens=False)
+    found = inputs(fitted, measure_sentences(e, e.output_sentences))
+    return {name: round(value, 5) for name, value in found.items()}
+
+
+def _sentences(item: Item, e: Explanation) -> list[dict[str, Any]]:
+    spans = [span for span, _ in item.labels]
+    kept = [i for i, (a, b) in enumerate(spans) if any(s < b and t > a for s, t in e.output_spans)]
+    measured = measure_sentences(e, [spans[i] for i in kept])
+    return [
+        {
+            "label": item.labels[i][1],
+            "inputs": {name: round(value, 5) for name, value in known.items()},
+            "covered": _coverage(item.output[slice(*spans[i])], e),
+            "common": _common(item.output[slice(*spans[i])], e),
+        }
+        for i, known in zip(kept, measured.inputs, strict=True)
+    ]
+
+
+def _coverage(text: str, e: Explanation) -> float:
+    """The part of the words of a text that the features have: the floor."""
+    known = {word for feature in e.features for word in words(feature.text)}
+    own = words(text)
+    return round(float(np.mean([word in known for word in own])) if own else 0.0, 5)
+
+
+def _common(text: str, e: Explanation) -> float:
+    """The longest run of its words that a feature has, relative to all of them: another floor."""
+    found = lexical.longest_common(text, [feature.text for feature in e.features])
+    return round(float(found.max() / max(len(words(text)), 1)), 5)
+
+
+def _found(e: Explanation, start: int, end: int, right: Sequence[int]) -> dict[str, bool]:
+    """Whether the first source is right, by the explanation of the span and by BM25."""
+    ours = fit_span(e, start, end, tokens=False).weights
+    floor = bm25(e.output[start:end], [feature.text for feature in e.features])
+    return {
+        "ours": int(np.argmax(ours)) in right,
+        "bm25": int(np.argmax(floor)) in right,
+    }

@@ -1,0 +1,137 @@
+"""Whether to believe an explanation: three verdicts, each with a chance, and their summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from ropelime.method.attribution import Attribution
+from ropelime.method.learnt import chance
+from ropelime.method.scores import Scores
+from ropelime.results.grounding import Measures
+
+Name = Literal["rests", "cause", "understood"]
+VERDICTS: tuple[Name, ...] = get_args(Name)
+
+_BLIND = 0.1  # trust where there is nothing to go by
+_STILL = 1e-3  # nats: less is rounding
+WARNED = 0.5  # a verdict that a warning is about has at most this chance
+# By the least chance that each sentence is said at.
+_WORDS: Mapping[Name, tuple[tuple[float, str], ...]] = {
+    "rests": (
+        (0.85, "The answer rests on these parts: without them it would very likely be another."),
+        (0.6, "The answer probably rests on these parts: without them it would be another."),
+        (0.4, "It is open whether the answer rests on these parts or would be given without them."),
+        (0.15, "The answer would perhaps be given without these parts, too."),
+        (0.0, "The answer does not seem to rest on these parts: nothing in it comes from them."),
+    ),
+    "cause": (
+        (0.85, "The first part is very likely a cause: without it the answer changes or weakens."),
+        (0.6, "The first part is probably a cause: without it the answer changes or weakens."),
+        (0.4, "The first part may be a cause or only evidence. Look at more than the first."),
+        (0.15, "The first part is perhaps evidence, but hardly a cause on its own."),
+        (0.0, "No single part was found to be a cause."),
+    ),
+    "understood": (
+        (0.85, "The surrogate follows this answer: its weights very likely hold for other ablations."),
+        (0.6, "The surrogate probably follows this answer: its weights hold for other ablations."),
+        (0.4, "The surrogate follows this answer in part. Treat the weights as rough."),
+        (0.0, "The surrogate hardly follows this answer. Treat the ranking as a hint only."),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One question about an explanation, answered.
+
+    Attributes:
+        name: ``rests``: does the answer rest on the prompt, or would it be given anyway? ``cause``: is
+            the first part a cause? ``understood``: does the surrogate follow this answer at all?
+        probability: The chance that it is so.
+        text: The same in a sentence.
+    """
+
+    name: Name
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far to trust an explanation.
+
+    Attributes:
+        value: 0 to 1: the least chance of the verdicts.
+        text: The sentence of that verdict.
+        verdicts: All of them; empty in files of older releases.
+    """
+
+    value: float
+    text: str
+    verdicts: tuple[Verdict, ...] = ()
+
+
+def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mapping[Name, str]) -> Trust:
+    """Judge a fit by the scores that it was made from, that of the full prompt first.
+
+    Args:
+        scores: What was fitted.
+        fitted: The fit.
+        measured: What the sentences of the answer owe to the prompt.
+        warned: Verdicts that a warning is about.
+    """
+    known = inputs(fitted, measured)
+    chances: dict[Name, float] = {
+        "rests": chance("rests", known),
+        "cause": float(measured.grounded.max()) * chance("cause", known),
+        "understood": chance("understood", known),
+    }
+    chances = {name: min(p, WARNED) if name in warned else p for name, p in chances.items()}
+    said = {name: _said(name, p) for name, p in chances.items()}
+    if blind := _blind(scores, fitted):
+        chances["cause"], said["cause"] = min(chances["cause"], _BLIND), blind
+    verdicts = tuple(Verdict(name, p, said[name]) for name, p in chances.items())
+    least = min(verdicts, key=lambda verdict: verdict.probability)
+    return Trust(least.probability, least.text, verdicts)
+
+
+def inputs(fitted: Attribution, measured: Measures) -> dict[str, float]:
+    """What the chances are estimated from.
+
+    Returns:
+        ``gain``: logarithm of 1 + the mean rise of the tokens' log-probabilities by the features;
+        ``gain_most``: the same of the sentence that rises most; ``gain_sum``: of the sum over all
+        tokens; ``covered_most``: the part of a sentence's words that one feature has, of the sentence
+        that is covered best; ``first``: logarithm of the largest normalised weight.
+    """
+    mean = float(measured.share @ measured.gain)
+    return {
+        "gain": float(np.log1p(mean)),
+        "gain_most": float(np.log1p(measured.gain.max())),
+        "gain_sum": float(np.log1p(mean * measured.tokens.sum())),
+        "covered_most": float(measured.covered.max()),
+        "first": float(np.log(max(float(fitted.normalized_weights.max()), 1e-3))),
+    }
+
+
+def _blind(scores: Scores, fitted: Attribution) -> str:
+    """Why nothing can be said about the first part, if so."""
+    if not fitted.weights.any():
+        return "Nothing tells the parts apart: the ranking means nothing."
+    if not fitted.from_masks:
+        return ""
+    if never := int(scores.masks.all(0).sum()):
+        n = scores.masks.shape[1]
+        return f"{never} of {n} parts were never removed: the ranking is a guess about them."
+    logprob = scores.output_logprob
+    if np.abs(logprob - logprob[0]).max() < _STILL:
+        return "No ablation moved the answer: the ranking means nothing."
+    return ""
+
+
+def _said(name: Name, probability: float) -> str:
+    return next(text for least, text in _WORDS[name] if probability >= least)
