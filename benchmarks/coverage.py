@@ -1,4 +1,4 @@
-"""Indicators of trust, and whether intervals cover the weights that many more masks give."""
+"""Whether intervals cover the weights that many more masks give, and what they cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from benchmarks.method import Method
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import SparseK, resolve_sampler
 from ropelime.method.scores import Scores
-from ropelime.results.diagnostics import indicators
 from ropelime.results.explanation import ExplanationData
 from ropelime.surrogate.local import LocalScorer
 from ropelime.typing import Floats, Masks
@@ -44,13 +43,10 @@ def reference(n: int, seed: tuple[int, int], scorer: MemoScorer) -> dict[str, At
 def details(
     m: Method, e: ExplanationData, gold: Labels, scorer: MemoScorer, known: dict[str, Attribution]
 ) -> dict[str, float | None]:
-    """Indicators of trust, whether the first feature is gold, tokens run, and coverage of intervals."""
+    """Whether the first feature is gold, the tokens run, and the coverage of intervals."""
     row: dict[str, float | None] = {}
-    if m.preset:  # only presets report trust
+    if m.preset:
         row["first"] = float(gold[int(np.argmax(e.normalized_weights))])
-        fitted = e.surrogate_scores.fitted()
-        known_too = indicators(fitted, fit(fitted, m.recipe, tokens=False))
-        row |= {f"by_{name}": value for name, value in known_too.items()}
     if isinstance(scorer.scorer, LocalScorer):
         kinds = _kinds(m.scores(e))
         row["run"] = float(sum(packed(scorer.scorer, z, cached=cached).tokens for z, cached in kinds))

@@ -50,7 +50,7 @@ def run(
         store: Where the rows go.
         seed: Seed of all masks; example i draws from (seed, i), whatever was run before.
         curves: Whether to compute the top-k drops and the insertion and deletion curves.
-        detail: Whether to add the indicators of trust and the tokens run.
+        detail: Whether to add the tokens run and the coverage of intervals.
         intervals: Whether to score every third example under many more masks, and to add the coverage
             of the intervals.
         ablation: How features are removed.
@@ -89,7 +89,7 @@ class _Extent:
 
     Attributes:
         curves: The top-k drops and both curves.
-        detail: Indicators of trust and tokens run.
+        detail: Tokens run and the coverage of intervals.
         intervals: Coverage of the intervals, in every third example.
     """
 

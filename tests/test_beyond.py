@@ -426,8 +426,8 @@ def test_r2_of_a_leaning_fit_is_about_the_exact_readings() -> None:
 def test_nothing_known_is_nothing_to_trust(options: dict[str, Any], words: str) -> None:
     e = toy(**options)
     assert e.trust is not None
-    assert e.trust.value == pytest.approx(0.1)
-    assert words in e.trust.text
+    assert e.trust.value <= 0.1
+    assert words in e.verdicts[1].text
 
 
 def test_trust_does_not_fall_off_a_cliff_with_the_number_of_features() -> None:

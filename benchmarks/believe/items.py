@@ -153,7 +153,7 @@ def short(path: Path, rows: Sequence[Path]) -> Iterator[Item]:
 
 
 def agentdyn(path: Path, rows: Sequence[Path]) -> Iterator[Item]:
-    """Calls of agents, after their own run and after that of another suite; every second is fitted to."""
+    """Calls of agents after their own run and after one of another suite; every second is fitted to."""
     found = [row for row in cases.rows(path) if row["kind"] == "hijacked"]
     for i, row in enumerate(found):
         other = next(r for r in (*found[i:], *found) if r["suite"] != row["suite"])

@@ -58,7 +58,7 @@ def run(
 
 
 def _row(item: Item, surrogate: Surrogate, preset: str) -> Row:
-    options = Options(preset=preset, features=item.features)
+    options = Options(preset=preset, features=item.features)  # type: ignore[arg-type]
     (e,) = explain_many([Task(item.prompt, item.output, options)], [surrogate])
     assert isinstance(e, Explanation)
     first = int(np.argmax(e.normalized_weights))

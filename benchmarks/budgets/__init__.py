@@ -1,1 +1,1 @@
-"""Quality against tokens, intervals and trust: ``docs/budget.md``."""
+"""Quality against tokens, and intervals: ``docs/budget.md``."""

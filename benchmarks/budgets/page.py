@@ -8,9 +8,8 @@ from pathlib import Path
 
 from benchmarks import pages, plots
 from benchmarks.budgets import tables
-from benchmarks.budgets.calibration import PREDICTED, calibration
 from benchmarks.budgets.names import FAMILIES, INTERVALS
-from benchmarks.names import CONTEXTCITE, EVIDENCE, FAITHFUL, LEAVE_ONE_OUT_CACHED, exact
+from benchmarks.names import CONTEXTCITE, EVIDENCE, LEAVE_ONE_OUT_CACHED, exact
 from benchmarks.plots import Curve, CurvePanel
 from benchmarks.summary import Results, load
 from ropelime.errors import InputError
@@ -23,7 +22,6 @@ _CONTEXTS = {
     "twice": "twice",
     "ablations": "all --ablation in-place",
     "intervals": "all",
-    "trust": "all",
 }
 _LENGTHS = ("all", "100", "400")
 _IN_PLACE = "all, in-place"
@@ -49,7 +47,6 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         for wanted in ("all", "gold", "twice")
     )
     covered = [one for one in loaded.values() if any(len(one.values(m, "covered")) for m in INTERVALS)]
-    judged = [one for one in loaded.values() if one.header["context"] in ("all", "gold")]
     holes = {
         "all": _each(ten, tables.quality),
         "gold": _each(gold, tables.by_bucket),
@@ -57,13 +54,11 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         "lengths": _lengths(loaded),
         "ablations": _ablations(loaded),
         "intervals": pages.blocks(*map(tables.intervals, covered)),
-        "trust": tables.trust(judged),
     }
     drawn: list[Path] = []
     for hole, name, caption, draw, results in (
         ("all", "budget", "Quality against tokens", _draw_quality, ten),
         ("intervals", "coverage", "Coverage of the intervals", _draw_coverage, covered),
-        ("trust", "trust", "Trust against the metric that it predicts", _draw_trust, judged),
     ):
         if holes[hole]:
             drawn += draw(results, docs / "figures" / name)
@@ -139,16 +134,3 @@ def _draw_coverage(covered: Sequence[Results], stem: Path) -> list[Path]:
         curves.append(Curve(tables.label(one), across, up))
     title, ylabel = "90 % intervals", "features covered"
     return plots.curves([CurvePanel(title, "", ylabel, curves, log="", names=INTERVALS)], stem)
-
-
-def _draw_trust(found: Sequence[Results], stem: Path) -> list[Path]:
-    """Trust against the metric that it predicts, a panel for each preset."""
-    panels = []
-    for method in (EVIDENCE, FAITHFUL):
-        curves = [Curve("perfect calibration", (0.0, 1.0), (0.0, 1.0))]
-        for one in found:
-            judged = calibration(one, method)
-            if judged is not None:
-                curves.append(Curve(tables.label(one), judged.trust.tolist(), judged.actual.tolist()))
-        panels.append(CurvePanel(method, "trust", _AXES[PREDICTED[method]], curves, log=""))
-    return plots.curves(panels, stem)

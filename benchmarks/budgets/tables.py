@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import pages, paper
-from benchmarks.budgets.calibration import INDICATORS, calibration
 from benchmarks.budgets.names import INTERVALS
 from benchmarks.names import (
     CHANCE,
@@ -139,25 +138,6 @@ def intervals(one: Results) -> str:
             rows.append([name, str(covered.n), *cells])
     head = ["method", "examples", "coverage", "width (median)", "reach (median)"]
     return pages.blocks(f"**{label(one)}**", table(head, rows))
-
-
-def trust(found: Iterable[Results]) -> str:
-    """Trust against the metric that it predicts, for each preset and results file."""
-    rows = []
-    found = list(found)
-    for method in (EVIDENCE, FAITHFUL):
-        for one in found:
-            judged = calibration(one, method)
-            if judged is None:
-                continue
-            bins = zip(judged.trust, judged.actual, strict=True)
-            names = ["constant", *INDICATORS[method]]
-            fit = ", ".join(f"{n} {c:.2f}" for n, c in zip(names, judged.fitted, strict=True))
-            areas = [pages.number(a) for a in (judged.worst, judged.by_f1, judged.crossed)]
-            pairs = " ".join(f"{a:.2f}→{b:.2f}" for a, b in bins)
-            rows.append([method, label(one), str(sum(judged.counts)), pairs, *areas, fit])
-    head = ["preset", "results", "examples", "trust→true", "worst fifth", "by F1", "cross-validated"]
-    return table([*head, "fit"], rows) if rows else ""
 
 
 def _wide(one: Results, name: str, metric: str) -> str:

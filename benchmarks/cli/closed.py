@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.closed.answering import Converse
     from benchmarks.closed.cases import Case
     from benchmarks.closed.heads import Heads
+    from benchmarks.closed.run import Ask
     from ropelime.answering import AnsweringModel
     from ropelime.surrogate.local import LocalSurrogate
 
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
     found = cases.KINDS[options.kind](options.data)[options.skip :][: options.limit]
     if not found:
         raise InputError(f"{options.data} has no prompts left after --skip {options.skip}.")
-    asks = "answers" if options.answers_only else "labels" if options.labels_only else "rankings"
+    asks: Ask = "answers" if options.answers_only else "labels" if options.labels_only else "rankings"
     if asks != "rankings" and options.answering is None:
         raise InputError(f"--{asks}-only needs --answering MODEL.")
     bench = "closed" if asks == "rankings" else asks

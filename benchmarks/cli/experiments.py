@@ -14,7 +14,7 @@ _HELP = {
     "sweep": "the 3 x 6 grid of Sparse-K settings",
     "ablation": "target, kernel, space, sampler and regressor, each against its alternatives",
     "mmlu": "words of MMLU questions: RoPE-LIME against gSMILE",
-    "budget": "quality against tokens, intervals and trust: the presets and the estimators of peers",
+    "budget": "quality against tokens, and intervals: the presets and the estimators of peers",
 }
 _CONTEXTS = ("gold", "all", "twice", "100", "400")
 

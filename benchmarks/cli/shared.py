@@ -130,6 +130,9 @@ def command(options: argparse.Namespace) -> str:
         words += ["--sampling", *sampling]
     if also := getattr(options, "also_by", None):
         words += ["--also-by", *(Path(name).name for name in also)]
+    if options.bench == "believe":
+        words += ["--preset", options.preset] if options.preset != "evidence" else []
+        words += ["--rows", *(path.name for path in options.rows)] if options.rows else []
     if only := getattr(options, "only", None):
         words += ["--only", *only]
     for name, path in getattr(options, "heads", ()):

@@ -16,7 +16,6 @@ from benchmarks.store import Row, read
 from benchmarks.summary import spread
 from ropelime.method.attribution import half_width
 from ropelime.method.learnt import EVIDENCE
-from ropelime.results.diagnostics import share_trust
 from ropelime.results.verification import CHANGED_BELOW
 
 BASELINE = "BM25(question + 2 × answer)"
@@ -105,7 +104,7 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
 
 
 def _calibration(rows: Sequence[Row], name: str, counted: Mapping[str, float] | None) -> list[str]:
-    """What weights, and trust, were followed by: in groups of equal size, the smallest first."""
+    """What weights were followed by: in groups of equal size, the smallest first."""
     if name not in rows[0]["rankings"]:
         return []
     blocks = []
@@ -118,16 +117,6 @@ def _calibration(rows: Sequence[Row], name: str, counted: Mapping[str, float] | 
         apart = f"{name} without {SIGNALS[0]}"  # by such rows the signals can be told apart
         if counted and name.endswith(": evidence") and apart in rows[0]["rankings"]:
             blocks.append(_coverage(rows, name, counted))
-    firsts = [
-        (share_trust(max(row["rankings"][name]["weights"])), row["rankings"][name]["first"])
-        for row in rows
-        if "first" in row["rankings"][name]
-    ]
-    if firsts:
-        blocks += [
-            f"Trust of *{name}*, and how often the first part is labelled:",
-            _groups("trust", "first is labelled", firsts, 5),
-        ]
     return blocks
 
 

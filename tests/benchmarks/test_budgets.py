@@ -11,14 +11,12 @@ import pytest
 
 from bench_toy import entry, sized, write_hotpotqa
 from benchmarks import data, methods, report
-from benchmarks.budgets.calibration import calibration
 from benchmarks.budgets.tables import tokens_share
 from benchmarks.cli import main
 from benchmarks.names import LEXICAL
 from benchmarks.store import read
 from benchmarks.summary import load
 from conftest import byte_level, tiny_model
-from ropelime.results.diagnostics import estimate
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +63,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_rows_hold_costs_and_indicators_of_trust(ran: Path) -> None:
+def test_rows_hold_costs_and_coverage(ran: Path) -> None:
     header, rows = read(ran / "gold.jsonl")
     assert header["bench"] == "budget"
     by = {(row["example"], row["method"]): row for row in rows}
@@ -75,9 +73,7 @@ def test_rows_hold_costs_and_indicators_of_trust(ran: Path) -> None:
         if name in ("chance", *LEXICAL):
             continue
         assert row["run"] <= row["tokens"] + row["masks"], "shared work is run once"
-        known = {k[3:]: v for k, v in row.items() if k[:3] == "by_"}
-        assert bool(known) == (name in ("evidence", "faithful", "paper"))
-        assert not known or 0 <= estimate(known, leave_one_out=True) <= 1
+        assert ("first" in row) == (name in ("evidence", "faithful", "paper"))
         assert ("covered" in row) == (example == "s0" or example == "s3") or "nll" not in name
     assert by["s0", "exact, 64"]["covered"] is not None
     assert by["s0", "evidence"]["tokens"] < by["s0", "leave-one-out"]["tokens"]
@@ -98,20 +94,19 @@ def test_the_page(ran: Path, tmp_path: Path) -> None:
 
 
 def rows_of(method: str, count: int, **figures: Any) -> list[dict[str, Any]]:
-    """Rows of one method in which trust and truth go together."""
+    """Rows of one method."""
     return [
         {
             "example": str(i), "group": "all", "features": 40, "gold": 2, "method": method,
             "iou": i / count, "f1": i / count, "auroc": i / count, "lds": i / count,
             "first": float(i > count / 2), "masks": 42, "tokens": 100, "run": 90, "covered": 0.9,
-            "halfwidth": 0.1, "reach": 1.0, "by_share": -3 + 2.9 * i / count, "by_drop": 1.0,
-            "by_cv_correlation": i / count, **figures,
+            "halfwidth": 0.1, "reach": 1.0, **figures,
         }
         for i in range(count)
     ]  # fmt: skip
 
 
-def test_trust_is_compared_with_what_it_predicts(tmp_path: Path) -> None:
+def test_tokens_are_compared_with_those_of_contextcite(tmp_path: Path) -> None:
     names = ["evidence", "faithful", "contextcite"]
     header = {
         "ropelime-results": 1, "bench": "budget", "context": "all", "methods": names, "examples": 40,
@@ -122,17 +117,10 @@ def test_trust_is_compared_with_what_it_predicts(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in [header, *rows]) + "\n", encoding="utf-8")
     results = load(path)
-    for method in ("evidence", "faithful"):
-        judged = calibration(results, method)
-        assert judged is not None
-        assert judged.worst == pytest.approx(1)
-        assert judged.crossed > 0.9
-        assert np.all(np.diff(judged.actual) >= 0)
     assert tokens_share(results, "evidence", "tokens") == pytest.approx(0.1)
     report.write([path], tmp_path)
     page = (tmp_path / "budget.md").read_text(encoding="utf-8")
     assert "| 42 | 100 | 0.100 | 90 | 0.090 |" in page
-    assert "| faithful | smollm2, all ten paragraphs | 40 |" in page
 
 
 @pytest.mark.slow

@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropelime.method.attribution import Attribution, Recipe, evidence, fit, sharpened
+from ropelime.method.attribution import (
+    Attribution,
+    Recipe,
+    above_floor,
+    evidence,
+    fit,
+    sharpened,
+)
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.method.targets import Evidence, Instant
-from ropelime.results.diagnostics import diagnose, judge
+from ropelime.results.diagnostics import diagnose, warn
+from ropelime.results.grounding import Measures
+from ropelime.results.verdicts import judge
 from ropelime.typing import Floats
 from toy import scoring
 
@@ -114,10 +123,10 @@ class TestEvidence:
         alone = Attribution(shift, shift, shift[:, None], 1.0, 4.0, half, 0.0)
         found = evidence(alone, Evidence(0.5, 0.5, 0), np.ones(1), None, WORDS)
         mean, apart = (0.9 + 1 / 17) / 2, (0.9 - 1 / 17) / 2
-        expected = np.sqrt(apart**2 + 0.03**2 + 0.25 * mean * (1 - mean))
+        expected = np.sqrt(apart**2 + LEAST**2 + 0.25 * mean * (1 - mean))
         np.testing.assert_allclose(found.half_width, [expected] * 2)
         alike = evidence(alone, Evidence(1, 0, 0), np.ones(1), None, None)
-        np.testing.assert_allclose(alike.half_width, [np.sqrt(0.03**2 + 0.25 * 0.09)] * 2)
+        np.testing.assert_allclose(alike.half_width, [np.sqrt(LEAST**2 + 0.25 * 0.09)] * 2)
 
     def test_tokens_count_for_what_the_prompt_does_for_them(self) -> None:
         """Two tokens: the prompt gives 0.9 nats to the first alone, so that it counts tenfold."""
@@ -174,6 +183,10 @@ def check(found: Attribution, n: int, tokens: int) -> None:
     assert found.half_width.min() >= 0
 
 
+LEAST = 0.02 + 0.25 / 2  # of half the width of an interval, with two features
+MEASURES = Measures(*(np.ones(1) for _ in range(4)))
+
+
 class TestInstant:
     ATTENTION = np.array([[0.2, 0.1], [0.6, 0.1]])  # (T, n)
 
@@ -189,7 +202,7 @@ class TestInstant:
         assert not found.from_masks
         mean = float(found.weights[0])
         differ = 0.6 * (0.8 - mean) ** 2 + 0.4 * (1 / 17 - mean) ** 2
-        expected = np.sqrt(differ + 0.03**2 + 0.25 * mean * (1 - mean))
+        expected = np.sqrt(differ + LEAST**2 + 0.25 * mean * (1 - mean))
         np.testing.assert_allclose(found.half_width, [expected] * 2)
 
     def test_words_alone_and_attention_alone(self) -> None:
@@ -197,7 +210,7 @@ class TestInstant:
         np.testing.assert_allclose(words.weights, [1 / 17, 16 / 17])
         attention = fit(self.scores(), recipe(Instant(1, 0)), words=WORDS)
         np.testing.assert_allclose(attention.weights, [0.8, 0.2])
-        np.testing.assert_allclose(attention.half_width, [np.sqrt(0.03**2 + 0.25 * 0.16)] * 2)
+        np.testing.assert_allclose(attention.half_width, [np.sqrt(LEAST**2 + 0.25 * 0.16)] * 2)
         silent = fit(self.scores(), recipe(Instant(0.6, 0.4)), words=np.zeros(2))
         np.testing.assert_allclose(silent.weights, [0.8, 0.2])
 
@@ -205,25 +218,52 @@ class TestInstant:
         given = replace(self.scores(), attention=np.zeros((2, 2)))
         found = fit(given, recipe(Instant()), words=np.zeros(2))
         assert found.weights.tolist() == [0, 0]
-        trust = judge(given, found)
-        assert (trust.value, trust.text) == (
-            0.1,
-            "Nothing tells the parts apart: the ranking means nothing.",
-        )
+        trust = judge(given, found, MEASURES, {})
+        assert trust.value <= 0.1
+        assert trust.text == "Nothing tells the parts apart: the ranking means nothing."
 
     def test_diagnostics_do_not_speak_of_a_fit(self) -> None:
         both = scoring([[1, 1], [0, 0]], [[-1.0, -1.0], [-3.0, -3.0]])
         given = replace(both, attention=self.ATTENTION)
         found = fit(given.fitted(), recipe(Instant(1, 0)))
-        figures = diagnose(given, found, requested=0, notes=())
-        assert (figures.warnings, figures.notes, figures.masks_scored) == ((), (), 0)
+        figures = diagnose(given, found, requested=0, notes=(), warnings=())
+        assert (figures.notes, figures.masks_scored) == ((), 0)
+        assert list(warn(given, found)) == []
         assert np.isnan(figures.r2)
-        trust = judge(given.fitted(), found)
-        # As after leave-one-out, with the share of the first part and no drop.
-        assert trust.value == pytest.approx(1 / (1 + np.exp(-2.28 - 1.37 * np.log(0.8))))
-        assert trust.text == (
-            "Very likely the first part is evidence for the answer. No part was removed to test it."
-        )
+
+
+class TestFloor:
+    def test_what_the_feature_in_the_middle_has_is_taken_from_all(self) -> None:
+        shares = np.array([0.86, 0.04, 0.02, 0.02, 0.02, 0.02, 0.01, 0.01])
+        np.testing.assert_allclose(above_floor(shares), np.array([0.84, 0.02, *[0] * 6]) / 0.86)
+
+    def test_equal_shares_stay_equal(self) -> None:
+        np.testing.assert_allclose(above_floor(np.full(10, 0.1)), np.full(10, 0.1))
+
+    def test_few_features_have_no_floor(self) -> None:
+        shares = np.array([0.4, 0.2, 0.2, 0.1, 0.05, 0.03, 0.02])
+        assert above_floor(shares) is shares
+        assert above_floor(np.zeros(9)).tolist() == [0] * 9
+
+    @given(st.lists(st.floats(0, 1), min_size=4, max_size=60))
+    def test_the_order_and_the_sum_stay(self, values: list[float]) -> None:
+        shares = np.array(values)
+        if shares.sum() < 1e-6:
+            return
+        shares /= shares.sum()
+        found = above_floor(shares)
+        assert found.sum() == pytest.approx(1)
+        assert np.all(np.diff(found[np.argsort(shares, kind="stable")]) >= -1e-12)
+
+    @given(st.integers(0, 60), st.integers(0, 2**31))
+    def test_features_that_do_nothing_do_not_decide_a_share(self, more: int, seed: int) -> None:
+        """A right part among irrelevant ones keeps its place and nearly its share."""
+        rng = np.random.default_rng(seed)
+        shift = np.array([3.0, 1.5, *(0.1 * rng.random(6))])
+        added = np.concatenate([shift, 0.1 * rng.random(more)])
+        before, after = (above_floor(sharpened(values)) for values in (shift, added))
+        assert int(np.argmax(after)) == 0
+        assert after[:2] == pytest.approx(before[:2], abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ropelime.typing import Floats
 # the spread of a yes or no of that probability. So wide, the intervals cover what answering models lost
 # without a part for nine parts of ten that were learnt from (docs/truth.md has others).
 _LEAST_WIDTH, _OF_EQUAL, _OWN_SPREAD = 0.02, 0.25, 0.5
-_FEW = 4  # features: among fewer, the one in the middle may well matter
+_FEW = 8  # features: among fewer, the one in the middle may well matter
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
 _POWER = {"shift": 2, "words": 4, "question": 2}
 

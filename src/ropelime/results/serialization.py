@@ -255,8 +255,9 @@ def _check_types(e: ExplanationData) -> None:
     entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
     if e.verified is not None:
         entries += [e.verified, *e.verified.calls]
-    for trust in filter(None, [e.trust, e.verified and e.verified.trust_before]):
-        entries += [trust, *trust.verdicts]
+    for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
+        if trust is not None:
+            entries += [trust, *trust.verdicts]
     for entry in (*entries, figures):
         for field in fields(entry):
             value, expected = getattr(entry, field.name), _TYPES.get(field.type)

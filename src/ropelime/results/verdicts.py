@@ -92,6 +92,8 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
     }
     chances = {name: min(p, WARNED) if name in warned else p for name, p in chances.items()}
     said = {name: _said(name, p) for name, p in chances.items()}
+    if not fitted.from_masks:
+        said["cause"] += " No part was removed to test it."
     if blind := _blind(scores, fitted):
         chances["cause"], said["cause"] = min(chances["cause"], _BLIND), blind
     verdicts = tuple(Verdict(name, p, said[name]) for name, p in chances.items())
