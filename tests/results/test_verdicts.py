@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ropelime.method.attribution import Attribution
 from ropelime.method.learnt import chance
 from ropelime.results.grounding import Measures
-from ropelime.results.verdicts import VERDICTS, WARNED, Trust, inputs, judge
+from ropelime.results.verdicts import VERDICTS, WARNED, Name, Trust, inputs, judge
 from ropelime.typing import Floats
 from toy import additive, scoring, toy
 
@@ -37,8 +37,9 @@ def said(masks: np.ndarray = SINGLE) -> Floats:
     return np.asarray(-1.0 - 0.5 * ~masks[:, :1])
 
 
-def trust(share: float = 0.6, measured: Measures | None = None, **warned: str) -> Trust:
-    return judge(scoring(SINGLE, said()), fitted(share), measured or measures(), warned)  # type: ignore[arg-type]
+def trust(share: float = 0.6, measured: Measures | None = None, warned: Name | None = None) -> Trust:
+    about = {} if warned is None else {warned: "a warning"}
+    return judge(scoring(SINGLE, said()), fitted(share), measured or measures(), about)
 
 
 def test_known_values() -> None:
@@ -76,8 +77,8 @@ def test_a_clear_case_and_a_hopeless_one() -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_warning_lowers_its_verdict(name: str) -> None:
-    before, after = trust(0.9), trust(0.9, **{name: "a warning"})
+def test_a_warning_lowers_its_verdict(name: Name) -> None:
+    before, after = trust(0.9), trust(0.9, warned=name)
     for old, new in zip(before.verdicts, after.verdicts, strict=True):
         expected = min(old.probability, WARNED) if old.name == name else old.probability
         assert new.probability == expected

@@ -122,17 +122,13 @@ def inputs(fitted: Attribution, measured: Measures) -> dict[str, float]:
 
 def _blind(scores: Scores, fitted: Attribution) -> str:
     """Why nothing can be said about the first part, if so."""
-    if not fitted.weights.any():
-        return "Nothing tells the parts apart: the ranking means nothing."
-    if not fitted.from_masks:
-        return ""
-    if never := int(scores.masks.all(0).sum()):
-        n = scores.masks.shape[1]
+    never, n = int(scores.masks.all(0).sum()), scores.masks.shape[1]
+    if fitted.from_masks and never:
         return f"{never} of {n} parts were never removed: the ranking is a guess about them."
     logprob = scores.output_logprob
-    if np.abs(logprob - logprob[0]).max() < _STILL:
+    if fitted.from_masks and np.abs(logprob - logprob[0]).max() < _STILL:
         return "No ablation moved the answer: the ranking means nothing."
-    return ""
+    return "" if fitted.weights.any() else "Nothing tells the parts apart: the ranking means nothing."
 
 
 def _said(name: Name, probability: float) -> str:
