@@ -157,12 +157,13 @@ def _name(given: Any, number: int) -> str | int:
 
 
 def _opened(path: Path) -> BinaryIO:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder. Name a file of JSON lines.")
     try:
         file = path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder. Name a file of JSON lines.") from None
+    except (OSError, ValueError) as error:  # or a NUL character
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(path)!r} cannot be read: {why}.") from None
     if not file.seekable():
         file.close()
         raise InputError(f"{path} is a stream, and a batch reads its input twice. Save it to a file.")

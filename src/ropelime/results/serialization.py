@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.files import check_place, replacing
+from ropelime.files import check_place, is_device, replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> ExplanationData:
         raise InputError(f"{path} cannot be read: {error}.") from None
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not complete JSON ({error}). It may be truncated; make the explanation again."
         ) from None
@@ -112,8 +112,11 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_text(text, encoding="utf-8")  # a pipe or a device must not be replaced by a file
+    if is_device(path):
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         return
     path = path.resolve()  # follow links
     check_place(path)
