@@ -44,7 +44,7 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: t
     if isinstance(spec, Mapping):
         parameters = dict(spec)
         name = parameters.pop("name", None)
-        if name not in registry:
+        if not isinstance(name, str) or name not in registry:
             raise unknown(kind, name, registry)
         return _build(kind, spec, registry[name], [], parameters)
     if not isinstance(spec, base):

@@ -173,12 +173,15 @@ def _opened(path: Path) -> BinaryIO:
 def _raw_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """The end of each line and its bytes; None for one that is too long to hold in memory."""
     stop = 0
-    while raw := file.readline(LONGEST):
-        stop += len(raw)
-        if len(raw) < LONGEST:
-            yield stop, raw
-            continue
-        while raw and not raw.endswith(b"\n"):
-            raw = file.readline(1 << 16)
+    try:
+        while raw := file.readline(LONGEST):
             stop += len(raw)
-        yield stop, None
+            if len(raw) < LONGEST:
+                yield stop, raw
+                continue
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(1 << 16)
+                stop += len(raw)
+            yield stop, None
+    except OSError as error:
+        raise InputError(f"{file.name} cannot be read: {error.strerror}.") from None
