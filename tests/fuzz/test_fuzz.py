@@ -9,7 +9,7 @@ from fuzz.harness import run
 
 CASES = {
     "cli": pytest.param("cli", 120),
-    "saved": pytest.param("saved", 60),
+    "saved": pytest.param("saved", 150),
     "api": pytest.param("api", 80, marks=pytest.mark.slow),
     "cutter": pytest.param("cutter", 1000),
 }
