@@ -312,7 +312,7 @@ def test_a_device_may_be_written_to(prompt: str, capsys: Capture) -> None:
 
 
 def test_an_argument_that_is_not_utf_8() -> None:
-    command = [sys.executable, "-m", "ropelime", "models", "fetch", b"caf\xe9"]
+    command: list[str | bytes] = [sys.executable, "-m", "ropelime", "models", "fetch", b"caf\xe9"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 2
     assert "'caf\\udce9' is not UTF-8 text. Rename" in finished.stderr

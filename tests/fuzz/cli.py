@@ -203,7 +203,7 @@ def _inside(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def start() -> Iterator[Step]:
-    """A function in the place of the models, and a server that ends as soon as it has started."""
+    """A function in the place of the models; a server and a cluster that end as soon as they start."""
     surrogate = FunctionSurrogate(saved.any_number, name="toy")
     saved.explanations()
     with contextlib.ExitStack() as stack:
@@ -216,7 +216,8 @@ def start() -> Iterator[Step]:
         stack.enter_context(mock.patch.dict(os.environ, {**given, "HF_HUB_OFFLINE": "1"}))
         for place in ("ropelime.surrogate", "ropelime.batch.work", "ropelime.web.service"):
             stack.enter_context(mock.patch(f"{place}.load_surrogate", return_value=surrogate))
-        stack.enter_context(mock.patch("uvicorn.Server.run", return_value=None))
+        for slow in ("uvicorn.Server.run", "ropelime.batch.ray.run"):
+            stack.enter_context(mock.patch(slow, return_value=None))
         os.environ.pop("OPENAI_API_KEY", None)
         yield lambda rng: step(rng, Path(folder))
         shutil.rmtree(f"{folder}/cache", ignore_errors=True)

@@ -9,7 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from random import Random
 
@@ -23,7 +23,7 @@ class Fuzzer:
     """A source of cases; ``start`` prepares what they share and ends it after the last one."""
 
     name: str
-    start: Callable[[], contextmanager[Step]]  # type: ignore[valid-type]
+    start: Callable[[], AbstractContextManager[Step]]
 
 
 @dataclass(frozen=True)

@@ -129,9 +129,9 @@ def _categories() -> dict[str, str]:
 def unicode_text(rng: Random, longest: int = 400) -> str:
     """Runs of characters of all categories, of marks that matter to a splitter, and of plain words."""
     known = _categories()
-    pieces = []
+    pieces: list[str] = []
     size = rng.randrange(longest)
-    while sum(map(len, pieces)) < size:
+    while sum(len(piece) for piece in pieces) < size:
         kind = rng.randrange(6)
         if kind == 0:
             own = known[rng.choice(sorted(known))]

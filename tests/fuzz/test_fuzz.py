@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fuzz import FUZZERS
+from fuzz import FUZZERS, kills
 from fuzz.harness import run
 
 CASES = {
@@ -25,3 +27,8 @@ def test_a_fuzzer_finds_nothing(name: str, cases: int) -> None:
 
 def test_every_fuzzer_is_run() -> None:
     assert set(CASES) == set(FUZZERS)
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_killed(tmp_path: Path) -> None:
+    assert kills.run(2, "local", 0, tmp_path)
