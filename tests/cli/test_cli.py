@@ -218,7 +218,6 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--sampler", "bernoulli:true"], "must be a whole number of at least 1"),
         (["--prompt", "x" * 300], "cannot be read: File name too long"),
         (["--prompt", "LOOP"], "cannot be read: Too many levels of symbolic links"),
-        (["--prompt", "a\0b"], "cannot be read: embedded null byte"),
         (["--messages", "DEEP"], "is not JSON (maximum recursion depth"),
         (["--messages", "LONG"], "is not JSON (Exceeds the limit"),
     ],
@@ -316,6 +315,12 @@ def test_an_argument_that_is_not_utf_8() -> None:
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 2
     assert "'caf\\udce9' is not UTF-8 text. Rename" in finished.stderr
+
+
+@pytest.mark.parametrize("name", ["~nobody-here/x", "x" * 300])
+def test_a_surrogate_of_a_server_that_cannot_be(name: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["serve", "--port", "0", "--history", str(tmp_path), "--surrogate", name]) == 1
+    assert "Unknown surrogate" in capsys.readouterr().err
 
 
 def test_standard_streams_that_are_closed() -> None:

@@ -25,6 +25,7 @@ from ropelime.method.regression import REGRESSORS
 from ropelime.method.samplers import SAMPLERS
 from ropelime.method.targets import TARGETS
 from ropelime.surrogate import FunctionSurrogate
+from ropelime.surrogate.catalog import locate
 
 KNOWN = [*KERNELS, *REGRESSORS, *SAMPLERS, *TARGETS]
 LINES: list[dict[str, Any]] = [
@@ -83,6 +84,7 @@ class _Files:
         (folder / "why.json").write_bytes(saved.text_of(rng).encode("utf-8", "surrogatepass"))
         (folder / "deep.json").write_text(deep(rng))
         (folder / "empty").write_bytes(b"")
+        (folder / "cut.gguf").write_bytes(b"GG")
         (folder / "binary").write_bytes(rng.randbytes(200))
         (folder / "loop").symlink_to(folder / "loop")
         (folder / "nowhere").symlink_to(folder / "none" / "none")
@@ -206,6 +208,12 @@ def start() -> Iterator[Step]:
     """A function in the place of the models; a server and a cluster that end as soon as they start."""
     surrogate = FunctionSurrogate(saved.any_number, name="toy")
     saved.explanations()
+
+    def load(name: str, **_: object) -> FunctionSurrogate:
+        if name not in ("smollm2", "toy"):
+            locate(name)
+        return surrogate
+
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         given = {
@@ -215,7 +223,7 @@ def start() -> Iterator[Step]:
         }
         stack.enter_context(mock.patch.dict(os.environ, {**given, "HF_HUB_OFFLINE": "1"}))
         for place in ("ropelime.surrogate", "ropelime.batch.work", "ropelime.web.service"):
-            stack.enter_context(mock.patch(f"{place}.load_surrogate", return_value=surrogate))
+            stack.enter_context(mock.patch(f"{place}.load_surrogate", load))
         for slow in ("uvicorn.Server.run", "ropelime.batch.ray.run"):
             stack.enter_context(mock.patch(slow, return_value=None))
         os.environ.pop("OPENAI_API_KEY", None)

@@ -87,10 +87,8 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 
 
 def _check_unicode(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Refuse arguments that are not UTF-8: they could be neither shown, sent nor saved."""
+    """Refuse arguments that are not UTF-8, or hold NUL: they could be neither shown, sent nor saved."""
     for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
+        if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
             cure = "Rename a file of that name, or set the terminal to UTF-8."
             parser.error(f"{argument!a} is not UTF-8 text. {cure}")
