@@ -110,7 +110,7 @@ def views(e: Explanation, rng: Random) -> None:
     assert cited.to_markdown()
     again = Explanation.of(load_text(e.to_json()))
     assert again == e, "saving is without loss"
-    if rng.random() < 0.02:  # matplotlib takes its time
+    if rng.random() < 0.05:  # matplotlib takes its time
         for figure in (plots.ranked(e), plots.heat_map(e)):
             figure.savefig(io.BytesIO(), format="svg")
     for calculate in (

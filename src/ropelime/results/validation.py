@@ -157,6 +157,8 @@ def _check_numbers(e: ExplanationData) -> None:
     for array in weights:
         if array is not None and not _usable(array):
             raise ValueError("a weight is not a finite number")
+    if e.intervals is not None and (np.diff(e.intervals, axis=1) < 0).any():
+        raise ValueError("an interval ends before it begins")
     if e.normalized_weights.min() < 0 or e.normalized_weights.max() > 1 + 1e-9:
         raise ValueError("a normalised weight is not between 0 and 1")
     scores = e.surrogate_scores
