@@ -364,6 +364,7 @@ def nested(levels: int) -> Any:
         ({"normalized_weights": [2.0, 0, 0, 0, 0]}, "a normalised weight is not between 0 and 1"),
         ({"weights": [1e200, 0, 0, 0, 0]}, "a weight is not a finite number"),
         ({"intervals": [[1, 0]] * 5}, "an interval ends before it begins"),
+        ({"cost": {"masks": 1, "tokens": 10**400}}, "tokens is too large a number"),
         ({"output": "half a character: \ud800"}, "surrogates not allowed"),
         ({"config": {**DATA["config"], "deep": nested(900)}}, "nested more than 64 levels deep"),
         ({"config": {**DATA["config"], "surrogates": [5]}}, r"surrogates is \[5\]"),

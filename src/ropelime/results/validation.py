@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
@@ -62,6 +61,7 @@ def _check_types(e: ExplanationData) -> None:
     """Refuse values of another type, which would fail only when they are displayed."""
     prompt, figures = e.prompt, e.diagnostics
     entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
+    entries.append(e.cost)
     if e.verified is not None:
         entries += [e.verified, *e.verified.calls]
     for trust in filter(None, [e.trust, e.verified and e.verified.trust_before]):
@@ -71,6 +71,8 @@ def _check_types(e: ExplanationData) -> None:
             value, expected = getattr(entry, field.name), _TYPES.get(field.type)
             if expected and (isinstance(value, bool) or not isinstance(value, expected)):
                 raise TypeError(f"{field.name} is {value!r}, expected {field.type}")
+            if expected and expected is not str and abs(value) > _LARGEST:
+                raise ValueError(f"{field.name} is too large a number")
     for text in (e.output, *figures.notes, *figures.warnings):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not a text")
@@ -84,6 +86,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
         value = config.get(name, expected)
         if value is not expected and (isinstance(value, bool) or not isinstance(value, expected)):
             raise TypeError(f"{name} is {value!r}")
+    if abs(config.get("agreement", 0)) > 1:
+        raise ValueError(f"agreement is {config['agreement']!r}, expected -1 to 1")
     if not all(isinstance(model, Mapping) for model in config.get("surrogates", ())):
         raise TypeError(f"surrogates is {config['surrogates']!r}")
     for count in config.get("masks", {}).values():
@@ -198,7 +202,7 @@ def _check_call(call: VerifyingCall, n: int) -> None:
         raise ValueError("a verifying call has a similarity and no outcome, or the other way round")
     for name, value in (("similarity", call.similarity), ("cost", call.cost)):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value < math.inf):
+        if value is not None and not (number and 0 <= value <= _LARGEST):
             raise ValueError(f"{name} of a verifying call is {value!r}")
     if not isinstance(call.cached, bool) or call.changed not in (None, True, False):
         raise TypeError("whether an answer changed or was cached is not a yes or a no")
