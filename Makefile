@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 DIST := .venv-dist
 JOBS ?= 2
+SECONDS ?= 3600
 
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
 APT := [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null
@@ -12,7 +13,7 @@ APT := [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null
 # NumPy's last release for Python 3.10 has other type stubs than later ones.
 NEW_STUBS := 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: setup browser demo gallery lint words check test test-adapters test-vllm dist clean
+.PHONY: setup browser demo gallery lint words check test fuzz test-adapters test-vllm dist clean
 
 setup: $(VENV)/.ready
 
@@ -57,6 +58,12 @@ check: lint
 test: lint browser
 	$(BIN)/ropelime models fetch smollm2
 	$(BIN)/python -m pytest
+
+# Each fuzzer for SECONDS, with another seed each time; then a batch that is killed fifty times.
+fuzz: setup
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz --seconds $(SECONDS)
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz.kills --kills 50
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz.kills --kills 20 --engine ray
 
 # LangChain and LlamaIndex themselves; `make test` has stand-ins for them.
 test-adapters: setup

@@ -130,6 +130,7 @@ def test_the_same_seed_reads_the_same(budget: Any) -> None:
         {"sampler": "leave-one-out"},
         {"sampler": "one-at-a-time"},
         {"sampler": "mixed"},
+        {"sampler": "shapley"},
         {"sampler": "exhaustive"},
         {"sampler": "sparse-k:2:M"},
         {"sampler": None, "preset": "faithful", "scoring": "exact"},
@@ -151,6 +152,19 @@ def test_extending_is_one_longer_run(options: dict[str, Any]) -> None:
     assert longer.config["preset"] == short.config["preset"]
 
 
+@pytest.mark.parametrize("sampler", ["exhaustive", "bernoulli", "hadamard", "shapley", "sparse-k:2:M"])
+def test_extending_draws_the_masks_of_a_longer_run(sampler: str) -> None:
+    """Whatever the seed, and also where they hold the prompt with no feature."""
+    for seed in range(8):
+        chosen: dict[str, Any] = {"sampler": sampler, "seed": seed, "regressor": "ridge"}
+        longer = toy(budget=6, **chosen).extend(7, surrogate=additive(), progress=False)
+        whole = toy(budget=13, **chosen)
+        fitted = [e.surrogate_scores.fitted().masks.tolist() for e in (longer, whole)]
+        assert sorted(fitted[0]) == sorted(fitted[1])
+        assert np.allclose(longer.weights, whole.weights)
+        assert longer.diagnostics.masks_scored == whole.diagnostics.masks_scored == 13
+
+
 def test_a_loaded_one_can_be_extended(tmp_path: Any) -> None:
     from ropelime import load
 
@@ -158,6 +172,14 @@ def test_a_loaded_one_can_be_extended(tmp_path: Any) -> None:
     short.save(tmp_path / "e.json")
     again = load(tmp_path / "e.json").extend(3, surrogate=additive(), progress=False)
     assert again == short.extend(3, surrogate=additive(), progress=False)
+
+
+def test_more_masks_than_memory_holds_are_refused() -> None:
+    with pytest.raises(
+        InputError, match="budget must be at most 1,000,000 masks, not 1,000,000,000,000"
+    ):
+        toy(budget=10**12)
+    assert len(toy(budget=f"{10**12} tokens", sampler="hadamard").surrogate_scores.masks) == 33
 
 
 def test_what_cannot_be_extended() -> None:

@@ -20,9 +20,9 @@ FOLDERS = ("clients", "surrogate", "views", "batch", "web", "cli")
 # Data goes one way: a module may import those before it, and none beside or after it.
 ORDER = [
     ["_version", "errors", "typing"],
-    ["registry", "progress", "example"],
-    ["files"],
-    ["text.prompt", "text.segmentation", "text.display"],
+    ["registry", "text.display", "example"],
+    ["files", "progress"],
+    ["text.prompt", "text.segmentation"],
     ["text.integrations", "text.features", "text.similarity"],
     ["text.ablated", "text.lexical"],
     ["clients"],
@@ -38,8 +38,8 @@ ORDER = [
     ["surrogate"],
     ["options"],
     ["results.explanation"],
-    ["results.ensemble", "results.serialization", "results.citations"],
-    ["results.assertions"],
+    ["results.ensemble", "results.validation", "results.citations"],
+    ["results.serialization", "results.assertions"],
     ["views"],
     ["steps", "answering"],
     ["verify"],

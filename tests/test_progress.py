@@ -52,3 +52,8 @@ def test_the_bar_after_a_resume(clock: Clock, monkeypatch: pytest.MonkeyPatch) -
         (task,) = bars[0].tasks
         assert (task.completed, task.total) == (402, 410)
         assert task.time_remaining == 80
+
+
+def test_a_note_cannot_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.note("model \x1b[31m of a file\nsecond line")
+    assert capsys.readouterr().err == "model \ufffd[31m of a file\nsecond line\n"

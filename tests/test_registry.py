@@ -78,7 +78,7 @@ def test_what_is_no_strategy_is_refused_with_the_known_names(resolver: Resolver,
         ("", "Unknown regressor ''"),
         ({"alpha": 1}, "Unknown regressor None"),
         ("ridge:1:2", "Cannot parse regressor 'ridge:1:2'.*It takes alpha"),
-        ("ridge:abc", "alpha is a number, not 'abc'.*It takes alpha"),
+        ("ridge:abc", "alpha of ridge must be above 0, not 'abc'"),
         ({"name": "ridge", "beta": 1}, "unexpected keyword argument 'beta'. It takes alpha"),
     ],
 )

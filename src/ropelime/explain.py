@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SCORING_MASKS = "Scoring masked prompts"
+# What must be known of an explanation to extend it.
+_EXTENDED = ("masks", "features", "sampler", "ablation", "scoring", "seed", "preset", "instead_of")
 
 
 class Explanation(ExplanationData):
@@ -95,7 +97,7 @@ class Explanation(ExplanationData):
             return with_verified(Explanation.of(replace(joined, also=self.also)), self.verified)
         if self.span != (0, len(self.output)):
             raise InputError("This explains a part of the answer; extend that of the whole answer.")
-        if "masks" not in self.config:
+        if not {*_EXTENDED} <= self.config.keys():
             raise InputError(
                 "This was saved by an older release and cannot be extended; make it again."
             )
@@ -324,7 +326,7 @@ def _joined(members: Sequence[ExplanationData | Exception]) -> ExplanationData:
 
 def _same_surrogate(known: Mapping[str, Any], given: Any) -> Surrogate:
     """The model that made an explanation, loaded by its name if it is not given."""
-    model = resolve_surrogate(known["name"] if given is None else given)
+    model = resolve_surrogate(known.get("name") if given is None else given)
     here = model.describe()
     if different := [k for k in ("name", "architecture", "dtype") if here.get(k) != known.get(k)]:
         differs = ", ".join(f"{k} {known.get(k)!r} and not {here.get(k)!r}" for k in different)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +18,7 @@ from ropelime.registry import unknown
 Row = dict[str, Any]
 
 _BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
+_ROOM = bytes(1 << 16)  # what must fit onto a disk before work begins whose result is written there
 
 
 def parse(line: str | bytes, known: Collection[str]) -> Row:
@@ -47,7 +50,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Until then it is a private file in the same folder. An OSError becomes an InputError.
     """
-    name, hidden = None, f".{path.name}."
+    name, hidden = None, f".{path.name[:40]}."  # file systems allow 255 bytes of a name
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=hidden, delete=False) as file:
             name = file.name
@@ -63,12 +66,59 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def check_place(path: Path) -> None:
     """Refuse a path where no file can be written that can be read back."""
-    if path.is_dir():
+    mode = _mode(path)
+    if mode is None:
+        if not path.parent.is_dir():
+            raise InputError(f"There is no folder {path.parent} to write {path.name} into.")
+    elif stat.S_ISDIR(mode):
         raise InputError(f"{path} is a folder. Name a file to write into.")
-    if not path.parent.is_dir():
-        raise InputError(f"There is no folder {path.parent} to write {path.name} into.")
-    if path.exists() and not path.is_file():
+    elif not stat.S_ISREG(mode):
         raise InputError(f"{path} is not a regular file, so it cannot be resumed. Name another.")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that nothing can be written to, before the work whose result is written there.
+
+    Pipes and devices may be written to. A folder must have room for a small file.
+    """
+    try:
+        if is_device(path):
+            if not os.access(path, os.W_OK):
+                raise InputError(f"{path} cannot be written: Permission denied.")
+            return
+        path = path.resolve()  # follow links
+        check_place(path)
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(_ROOM)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def is_device(path: Path) -> bool:
+    """Whether a path is a pipe or a device: written to, and never replaced by a file."""
+    mode = _mode(path)
+    return mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    """What lies at a path, links followed; None if there is nothing, an error if nothing can be."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+    except ValueError as error:  # a NUL character
+        raise InputError(f"{str(path)!r} cannot be written: {error}.") from None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal digits."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 class Journal:
@@ -102,6 +152,8 @@ class Journal:
                 raise _foreign(path, what)
             self._write(dump(header), os.O_CREAT | os.O_TRUNC)
             return
+        if not os.access(path, os.W_OK):
+            raise InputError(f"{path} cannot be written: Permission denied.")
         existing, expected = _header(path, first, self._kind, what), json.loads(dump(header))
         keys = {*existing, *expected} - {*aside}
         if other := sorted(key for key in keys if existing.get(key) != expected.get(key)):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ropelime.errors import InputError
+from ropelime.text.display import plain
 
 Callback = Callable[[int, int], None]
 Option = Literal["auto"] | bool | Callback
@@ -18,8 +19,8 @@ _BETWEEN_LINES = 30.0  # seconds
 
 
 def note(line: str) -> None:
-    """Print a line to standard error."""
-    print(line, file=sys.stderr)
+    """Print a line to standard error, with the control characters of untrusted text in it escaped."""
+    print(plain(line), file=sys.stderr)
 
 
 def lines(what: str) -> Callback:

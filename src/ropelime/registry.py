@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from ropelime.errors import InputError
 
 T = TypeVar("T")
+_LARGEST = sys.float_info.max
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
@@ -42,7 +44,7 @@ def resolve(kind: str, spec: object, registry: Mapping[str, type[T]], *, base: t
     if isinstance(spec, Mapping):
         parameters = dict(spec)
         name = parameters.pop("name", None)
-        if name not in registry:
+        if not isinstance(name, str) or name not in registry:
             raise unknown(kind, name, registry)
         return _build(kind, spec, registry[name], [], parameters)
     if not isinstance(spec, base):
@@ -57,6 +59,13 @@ def spelled(registry: Mapping[str, type[Any]]) -> str:
     """The names of strategies, each with its parameters in order."""
     fields = {name: [f.name.upper() for f in dataclasses.fields(cls)] for name, cls in registry.items()}
     return ", ".join(":".join([name, *own]) for name, own in fields.items())
+
+
+def is_number(value: object) -> bool:
+    """Whether a parameter is a finite number, as a float holds it; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return -_LARGEST <= value <= _LARGEST
 
 
 def describe(strategy: object) -> dict[str, Any]:
@@ -75,13 +84,7 @@ def _build(
     except TypeError as error:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         takes = ", ".join(f.name for f in fields) if fields else "no parameters"
-        wrong = [
-            f"{f.name} is a number, not {given!r}"
-            for f, given in zip(fields, arguments, strict=False)
-            if isinstance(given, str) and isinstance(f.default, (int, float))
-        ]
-        why = ", ".join(wrong) or error
-        raise InputError(f"Cannot parse {kind} {spec!r}: {why}. It takes {takes}.") from None
+        raise InputError(f"Cannot parse {kind} {spec!r}: {error}. It takes {takes}.") from None
 
 
 def _literal(text: str) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from ropelime.surrogate import FunctionSurrogate
 from ropelime.surrogate.catalog import HUB
 from ropelime.surrogate.embedded import embedded_folder
 from ropelime.typing import Floats, Masks
-from toy import OUTPUT, PROMPT, additive
+from toy import OUTPUT, PROMPT, additive, toy
 
 Capture = pytest.CaptureFixture[str]
 METHOD = ["--features", "word", "--target", "nll", "--kernel", "uniform"]
@@ -210,12 +212,25 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--messages", "PROMPT"], "is not JSON"),
         (["--output", ""], "output is empty"),
         (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
+        (["--target", "shift:x"], "floor of shift must be a number from 0 on, not 'x'"),
+        (["--target", "shift:nan"], "floor of shift must be a number from 0 on, not nan"),
+        (["--sampler", "bernoulli:1000000000000"], "at most 1,000,000, not 1000000000000"),
+        (["--sampler", "bernoulli:true"], "must be a whole number of at least 1"),
+        (["--prompt", "x" * 300], "cannot be read: File name too long"),
+        (["--prompt", "LOOP"], "cannot be read: Too many levels of symbolic links"),
+        (["--messages", "DEEP"], "is not JSON (maximum recursion depth"),
+        (["--messages", "LONG"], "is not JSON (Exceeds the limit"),
     ],
 )
 def test_what_is_refused_exits_with_1(
     prompt: str, arguments: list[str], message: str, capsys: Capture
 ) -> None:
-    assert explain(prompt, *[prompt if a == "PROMPT" else a for a in arguments]) == 1
+    folder = Path(prompt).parent
+    named = {"PROMPT": prompt, **{name: str(folder / name) for name in ("LOOP", "DEEP", "LONG")}}
+    (folder / "LOOP").symlink_to(folder / "LOOP")
+    (folder / "DEEP").write_text("[" * 200_000)
+    (folder / "LONG").write_text("1" * 5000)
+    assert explain(prompt, *[named.get(a, a) for a in arguments]) == 1
     out, err = capsys.readouterr()
     assert err.startswith("ropelime: ")
     assert message in err
@@ -248,11 +263,87 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
         raise AssertionError("asked")
 
     use(never)
-    for place in (tmp_path / "none" / "why.json", tmp_path):
-        with pytest.raises(SystemExit) as stop:
-            explain(prompt, "--json", str(place))
-        assert stop.value.code == 2
-        assert "folder" in capsys.readouterr().err
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for place, why in (
+        (tmp_path / "none" / "why.json", "There is no folder"),
+        (tmp_path, "is a folder"),
+        (tmp_path / ("x" * 300), "File name too long"),
+        (tmp_path / "loop", "Too many levels of symbolic links"),
+        (Path("/sys/kernel/why.json"), "cannot be written: "),  # read-only for everybody
+    ):
+        for option in ("--json", "--html", "--svg"):
+            with pytest.raises(SystemExit) as stop:
+                explain(prompt, option, str(place))
+            assert stop.value.code == 2
+            assert why in capsys.readouterr().err
+        for command in (["check", prompt, "--junit", str(place)], ["batch", prompt, str(place)]):
+            with pytest.raises(SystemExit):
+                main(command)
+            assert why in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_before_the_work(
+    prompt: str, use: Use, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> Any:
+        raise AssertionError("asked")
+
+    toy().save(tmp_path / "old.json")
+    use(never)
+    monkeypatch.setattr("ropelime.Explanation.verify", never)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(SystemExit):
+            explain(prompt, "--json", str(tmp_path / "why.json"))
+        assert main(["verify", str(tmp_path / "old.json")]) == 1  # it writes into the file
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err.count("cannot be written: File too large") == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.json", "prompt.txt"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_device_may_be_written_to(prompt: str, capsys: Capture) -> None:
+    assert explain(prompt, "--json", "/dev/null") == 0
+    assert explain(prompt, "--json", "/dev/full") == 1
+    assert "/dev/full cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_an_argument_that_is_not_utf_8() -> None:
+    command: list[str | bytes] = [sys.executable, "-m", "ropelime", "models", "fetch", b"caf\xe9"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 2
+    assert "'caf\\udce9' is not UTF-8 text. Rename" in finished.stderr
+
+
+@pytest.mark.parametrize("name", ["~nobody-here/x", "x" * 300])
+def test_a_surrogate_of_a_server_that_cannot_be(name: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["serve", "--port", "0", "--history", str(tmp_path), "--surrogate", name]) == 1
+    assert "Unknown surrogate" in capsys.readouterr().err
+
+
+def test_standard_streams_that_are_closed() -> None:
+    command = f"{sys.executable} -m ropelime models >&-"
+    finished = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    command = f"{sys.executable} -m ropelime explain --prompt - --output x <&-"
+    finished = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert finished.stderr == "ropelime: Standard input is closed, and - reads it.\n"
+
+
+def test_sampling_that_is_nested_too_deeply(capsys: Capture) -> None:
+    assert main(["ask", "Why?", "--model", "m", "--sampling", "x=" + "[" * 100_000]) == 1
+    assert "x of --sampling is nested too deeply" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def broken() -> None:
+        raise PermissionError(13, "Permission denied", "some/file\x1b")
+
+    monkeypatch.setattr("ropelime.cli.models.known", broken)
+    assert main(["models"]) == 1
+    assert capsys.readouterr().err == "ropelime: some/file\ufffd cannot be used: Permission denied.\n"
 
 
 def test_an_interrupt_exits_with_130_and_leaves_the_old_file(
@@ -281,7 +372,8 @@ def test_models_lists_what_there_is(
     folder = embedded_folder()
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    (folder / "ropelime-files.json").write_text('{"config.json": 2}')
+    entry = {"sha256": hashlib.sha256(b"{}").hexdigest(), "stamp": [0, 0]}
+    (folder / "ropelime-hashes.json").write_text(json.dumps({"config.json": entry}))
     assert main(["models", "list"]) == 0
     assert str(folder) in capsys.readouterr().out
     assert main(["models", "fetch", "smollm2"]) == 0

@@ -97,7 +97,10 @@ def test_a_surrogate_without_rotary_space_is_told_what_it_can_use() -> None:
         ("rope-rwmd:0.5:key:absolute", "phase of rope-rwmd"),
         ("rope-rwmd:0.5:key:raw:-1", "beta of rope-rwmd must be finite"),
         ("rope-rwmd:0.5:key:raw:1:words", "mass of rope-rwmd"),
+        ("rope-rwmd:1:key:relative:none", "beta of rope-rwmd must be finite and at least 0, not None"),
+        ("rope-rwmd:1:key:relative:1:uniform:7", "tight of rope-rwmd must be true or false, not 7"),
         ("cosine:0", "width of cosine must be above 0"),
+        ("cosine:true", "width of cosine must be above 0, not True"),
         ("cosine:nan", "width of cosine must be above 0"),
     ],
 )

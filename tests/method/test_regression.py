@@ -226,6 +226,9 @@ def test_weighted_r2() -> None:
         ("wls:1", "takes no parameters"),
         ("bayes-ridge:0", "rounds of bayes-ridge must be a whole number of at least 1"),
         ("bayes-ridge:1.5", "whole number"),
+        ("bayes-ridge:true", "whole number"),
+        ("bayes-ridge:1000000000", "at most 1000"),
+        ("ridge:none", "alpha of ridge must be above 0, not None"),
     ],
 )
 def test_wrong_parameters(spec: str, message: str) -> None:

@@ -209,7 +209,29 @@ def test_shapley_prefers_the_extreme_sizes() -> None:
     weight = {s: 1 / (s * (20 - s)) for s in range(1, 20)}
     share = sum(weight[s] for s in (1, 2, 18, 19)) / math.fsum(weight.values())
     # Only 40 + 380 masks of these sizes exist, so that drawing distinct ones lowers their share.
-    assert 0.3 < extreme <= share + 0.05
+    assert 0.2 < extreme <= share + 0.05
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    spec=st.sampled_from(sorted(SAMPLERS)),
+    n=st.integers(2, 14),
+    few=st.integers(1, 40),
+    more=st.integers(1, 3000),
+    seed=st.integers(0, 9),
+)
+def test_a_smaller_budget_draws_some_of_the_same_masks(
+    spec: str, n: int, few: int, more: int, seed: int
+) -> None:
+    short, long = (as_set(draw(spec, n, budget=count, seed=seed)) for count in (few, few + more))
+    assert short <= long
+
+
+def test_a_great_many_masks_are_drawn_in_blocks() -> None:
+    assert len(draw("bernoulli:1000000", 4).masks) == 15
+    assert len(draw("shapley:1000000", 4).masks) == 14
+    with pytest.raises(InputError, match="at most 1,000,000 can be drawn"):
+        draw("sparse-k:2:1e300", 40)
 
 
 def test_mixed_draws_each_part_and_takes_doubles_once() -> None:
@@ -237,6 +259,14 @@ def test_mixed_draws_each_part_and_takes_doubles_once() -> None:
         ("bernoulli:2.5", "whole number"),
         ("bernoulli:true", "whole number"),
         ("bernoulli:64:1", "between 0 and 1"),
+        ("bernoulli:64:true", "between 0 and 1"),
+        ("bernoulli:1000000000000", "at most 1,000,000, not 1000000000000"),
+        ("hadamard:1000000000000", "at most 1,000,000"),
+        ("shapley:1000000000000", "at most 1,000,000"),
+        ("sparse-k:2:M:kept:1000000000000", "at most 1,000,000"),
+        ("sparse-k:none", "k of sparse-k must be at least 1, not"),
+        ("sparse-k:true", "k of sparse-k must be at least 1, not"),
+        ("sparse-k:2:none", "c of sparse-k must be above 0, not None"),
         ("bernoulli:64:nan", "between 0 and 1"),
         ("shapley:0", "count of shapley"),
         ("hadamard:0", "count of hadamard"),

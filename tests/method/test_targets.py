@@ -139,7 +139,9 @@ def test_wrong_parameters_of_evidence(spec: str) -> None:
         resolve_target(spec)
 
 
-@pytest.mark.parametrize("given", ["shift:-1", "shift:nan", "shift:inf", "shift:"])
+@pytest.mark.parametrize(
+    "given", ["shift:-1", "shift:nan", "shift:inf", "shift:", "shift:x", "shift:none", "shift:true"]
+)
 def test_wrong_parameters_of_shift(given: str) -> None:
     with pytest.raises(InputError, match="floor of shift must be a number from 0 on"):
         resolve_target(given)

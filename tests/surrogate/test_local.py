@@ -529,3 +529,10 @@ def test_a_model_in_two_surrogates_runs_once_at_a_time() -> None:
     first, second, third = (LocalSurrogate(model, byte_level("chatml")) for model in (one, one, other))
     assert first.lock is second.lock
     assert first.lock is not third.lock
+
+
+def test_a_tokenizer_of_another_model_is_told(tiny: Callable[..., LocalSurrogate]) -> None:
+    """Its ids beyond the vocabulary would be an index error in the embedding."""
+    surrogate = tiny("llama", vocab_size=300)
+    with pytest.raises(ModelError, match=r"gives the token \d+, and the model knows 300: they do not"):
+        ropelime.explain("Paris is the capital. Berlin is a city.", "Paris", surrogate=surrogate)

@@ -79,6 +79,11 @@ def test_the_same_bytes_for_the_same_data(tmp_path: Path) -> None:
     assert once == again
 
 
+def test_an_interval_beside_its_weight_is_drawn() -> None:
+    e = toy()  # rounding can do it, and an edited file
+    assert plots.ranked(replace(e, intervals=np.column_stack([e.weights + 0.1, e.weights + 0.2])))
+
+
 def test_nothing_to_draw_is_refused() -> None:
     for draw in (plots.ranked, plots.heat_map):
         with pytest.raises(InputError, match="at least one feature"):

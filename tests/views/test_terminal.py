@@ -183,3 +183,14 @@ def test_a_fit_that_does_not_exist_has_no_figure() -> None:
     e = signalled()
     assert "· R² " in shown(e)
     assert "· R² " not in shown(replace(e, diagnostics=replace(e.diagnostics, r2=float("nan"))))
+
+
+def test_names_of_a_loaded_file_cannot_act_on_the_terminal() -> None:
+    """Those of signals, presets and surrogates are text of the file, and no markup."""
+    name = "\x1b]0;title\x07[/red]"
+    signals = {name: signalled().signals["shift"]}
+    also = replace(toy(), config={**toy().config, "preset": name})
+    text = shown(replace(signalled(), signals=signals, also=also), width=200)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("[/red]") == 6, "of five features, and of the other preset"

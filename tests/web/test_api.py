@@ -360,7 +360,7 @@ def test_a_wrong_field_is_named(
         ("sampler", "leave-one", "Did you mean 'leave-one-out'"),
         ("target", "nil", "Did you mean 'nll'"),
         ("kernel", "cosine:0", "width of cosine must be above 0"),
-        ("regressor", "ridge:many", "alpha is a number, not 'many'"),
+        ("regressor", "ridge:many", "alpha of ridge must be above 0, not 'many'"),
         ("ablation", "blank", "Known: delete, in-place, placeholder"),
         ("scoring", "quick", "Input should be 'cached' or 'exact'"),
         ("budget", "many", "'20000 tokens' or '5 seconds'"),

@@ -157,12 +157,13 @@ def _name(given: Any, number: int) -> str | int:
 
 
 def _opened(path: Path) -> BinaryIO:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder. Name a file of JSON lines.")
     try:
         file = path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder. Name a file of JSON lines.") from None
+    except (OSError, ValueError) as error:  # or a NUL character
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{str(path)!r} cannot be read: {why}.") from None
     if not file.seekable():
         file.close()
         raise InputError(f"{path} is a stream, and a batch reads its input twice. Save it to a file.")
@@ -172,12 +173,15 @@ def _opened(path: Path) -> BinaryIO:
 def _raw_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """The end of each line and its bytes; None for one that is too long to hold in memory."""
     stop = 0
-    while raw := file.readline(LONGEST):
-        stop += len(raw)
-        if len(raw) < LONGEST:
-            yield stop, raw
-            continue
-        while raw and not raw.endswith(b"\n"):
-            raw = file.readline(1 << 16)
+    try:
+        while raw := file.readline(LONGEST):
             stop += len(raw)
-        yield stop, None
+            if len(raw) < LONGEST:
+                yield stop, raw
+                continue
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(1 << 16)
+                stop += len(raw)
+            yield stop, None
+    except OSError as error:
+        raise InputError(f"{file.name} cannot be read: {error.strerror}.") from None

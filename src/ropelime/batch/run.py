@@ -10,6 +10,7 @@ from ropelime.batch.lines import TOGETHER, BatchPlan, fingerprint, plan
 from ropelime.batch.store import Output
 from ropelime.batch.work import Done, Settings
 from ropelime.errors import InputError, ModelError
+from ropelime.files import check_place
 from ropelime.progress import Callback
 
 Engine = Callable[[BatchPlan, Settings, Callable[[Done], None]], None]
@@ -46,6 +47,7 @@ def run(
         progress: Called with (lines that have a row, lines in all).
     """
     header = {**settings.describe(), "input": fingerprint(source)}
+    check_place(target)
     if target.exists() and target.samefile(source):
         raise InputError(f"{target} is the input itself. Name another file for the output.")
     with Output(target, header, retry_errors=retry_errors) as output:

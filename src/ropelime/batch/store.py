@@ -27,8 +27,8 @@ class Output:
 
         A file with other settings is refused. To retry lines, rows that hold an error are removed.
         """
-        path = path.resolve() if path.is_symlink() else path  # so that a link stays one
         check_place(path)
+        path = path.resolve() if path.is_symlink() else path  # so that a link stays one
         self._lock = _locked(path)
         self.done: set[int] = set()  # digests of the ids that have a row
         self.errors = 0  # rows that hold an error

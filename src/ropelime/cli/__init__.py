@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ropelime._version import __version__
 from ropelime.cli import ask, batch, check, demo, explain, models, serve, verify
 from ropelime.errors import RopeLimeError
+from ropelime.progress import note
 
 _DESCRIPTION = """\
 Which part of my prompt made the model say that? A small open model, the surrogate, scores a fixed
@@ -54,25 +55,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     """Parse, call ``run`` of the options, and turn errors into messages and exit codes."""
+    if sys.stdout is None:  # closed by whoever started it
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may lack some characters
             stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+    _check_unicode(parser, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     try:
         code = options.run(options)
         sys.stdout.flush()
     except RopeLimeError as error:
-        print(f"ropelime: {error}", file=sys.stderr)
+        note(f"ropelime: {error}")
         return 1
     except KeyboardInterrupt:
-        print("ropelime: interrupted; files written so far are complete", file=sys.stderr)
+        note("ropelime: interrupted; files written so far are complete")
         return 130
+    except MemoryError as error:
+        note(f"ropelime: there is not enough memory for this. {error}".rstrip())
+        return 1
     except OSError as error:
-        if error.filename is not None:  # about a file, not about standard output: unexpected
-            raise
+        if error.filename is not None:  # about a file, not about standard output
+            note(f"ropelime: {error.filename} cannot be used: {error.strerror}.")
+            return 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails too
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe, such as head
             return 0
-        print(f"ropelime: the output cannot be written: {error.strerror}", file=sys.stderr)
+        note(f"ropelime: the output cannot be written: {error.strerror}")
         return 1
     return int(code or 0)
+
+
+def _check_unicode(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Refuse arguments that are not UTF-8, or hold NUL: they could be neither shown, sent nor saved."""
+    for argument in arguments:
+        if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
+            cure = "Rename a file of that name, or set the terminal to UTF-8."
+            parser.error(f"{argument!a} is not UTF-8 text. {cure}")

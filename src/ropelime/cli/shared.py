@@ -13,6 +13,7 @@ from typing import Any
 from ropelime import surrogate
 from ropelime.errors import InputError
 from ropelime.explain import Explanation
+from ropelime.files import check_writable
 from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.results.serialization import write_text
@@ -117,6 +118,8 @@ def sampling_arguments(pairs: list[str]) -> dict[str, Any]:
             sampling[name] = json.loads(value)
         except ValueError:
             sampling[name] = value
+        except RecursionError:
+            raise InputError(f"{name} of --sampling is nested too deeply.") from None
     return sampling
 
 
@@ -141,9 +144,10 @@ def count(text: str) -> int:
 def writable(name: str) -> Path:
     """A path to write to; a wrong one is refused before any work is done."""
     path = Path(name)
-    if path.is_dir() or not path.parent.is_dir():
-        why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise argparse.ArgumentTypeError(why)
+    try:
+        check_writable(path)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return path
 
 
@@ -151,12 +155,14 @@ def read(name: str | None) -> str | None:
     """The text of a file, or of standard input for ``-``."""
     if name is None:
         return None
+    if name == "-" and sys.stdin is None:
+        raise InputError("Standard input is closed, and - reads it.")
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # or a NUL character
+        raise InputError(f"{name} cannot be read: {getattr(error, 'strerror', error)}.") from None
 
 
 def chunks(names: Sequence[str] | None) -> list[dict[str, Any]] | None:
@@ -171,7 +177,7 @@ def messages(name: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not JSON ({error}); a list of messages is needed.") from None
 
 

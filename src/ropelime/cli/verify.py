@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ropelime.cli import shared
 from ropelime.explain import load
+from ropelime.files import check_writable
 
 HELP = "check a saved explanation by further calls"
 DESCRIPTION = (
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load, verify, write and show."""
     explanation = load(options.file)
+    options.json = options.json or options.file
+    check_writable(options.json)  # before calls are paid for
     given = shared.answering(options)
     verified = explanation.verify(
         options.calls,
@@ -49,6 +52,5 @@ def run(options: argparse.Namespace) -> int:
         max_cost=options.max_cost,
         progress=False if options.quiet else "auto",
     )
-    options.json = options.json or options.file
     shared.emit(verified, options)
     return shared.unverified(verified)

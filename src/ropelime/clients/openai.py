@@ -78,7 +78,7 @@ class Cache:
             texts = (answer.text, answer.model, answer.finish_reason)
             counts = (*answer.usage.values(), answer.retries)
             whole = all(isinstance(t, str) for t in texts) and all(isinstance(c, int) for c in counts)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None  # missing or damaged: the request is sent again and the entry overwritten
         return answer if entry == _ENTRY and whole and answer.text else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 from ropelime.errors import InputError, ModelError
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
-from ropelime.registry import resolve
+from ropelime.registry import is_number, resolve
 from ropelime.typing import Floats
 
 
@@ -59,11 +58,12 @@ class RopeRWMD(Kernel):
                 raise InputError(
                     f"{field} of rope-rwmd must be {known[0]!r} or {known[1]!r}, not {given!r}."
                 )
-        number = isinstance(self.layer, (int, float)) and not isinstance(self.layer, bool)
-        if not (number and math.isfinite(self.layer)):
+        if not is_number(self.layer):
             raise InputError(f"layer of rope-rwmd must be a number, not {self.layer!r}.")
-        if not 0 <= self.beta < math.inf:
-            raise InputError(f"beta of rope-rwmd must be finite and at least 0, not {self.beta}.")
+        if not is_number(self.beta) or self.beta < 0:
+            raise InputError(f"beta of rope-rwmd must be finite and at least 0, not {self.beta!r}.")
+        if not isinstance(self.tight, bool):
+            raise InputError(f"tight of rope-rwmd must be true or false, not {self.tight!r}.")
 
     @property
     def space(self) -> RopeSpace:
@@ -100,7 +100,7 @@ class Cosine(Kernel):
     name: ClassVar[str] = "cosine"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.width, (int, float)) or not self.width > 0:
+        if not is_number(self.width) or self.width <= 0:
             raise InputError(f"width of cosine must be above 0, not {self.width!r}.")
 
     def weigh(self, scores: Scores) -> Floats:

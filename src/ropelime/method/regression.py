@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.registry import resolve
+from ropelime.registry import is_number, resolve
 from ropelime.typing import Floats, Masks
 
 _FEW = 16  # exact scores that weigh as much as the assumption that cached ones have the right size
+_MOST_ROUNDS = 1000  # and folds: more would take for ever and change nothing
 _DEPENDENT = 1e-7  # a column that is so much smaller without the others' part hangs on them
 
 
@@ -293,10 +294,12 @@ def _scale(targets: Floats, weights: Floats) -> Floats:
 
 
 def _check_alpha(name: str, alpha: float) -> None:
-    if not 0 < alpha < math.inf:
-        raise InputError(f"alpha of {name} must be above 0, not {alpha}. Use 'wls' for no penalty.")
+    if not is_number(alpha) or alpha <= 0:
+        raise InputError(f"alpha of {name} must be above 0, not {alpha!r}. Use 'wls' for no penalty.")
 
 
 def _check_whole(what: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}.")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not least <= value <= _MOST_ROUNDS:
+        kind = f"a whole number of at least {least} and at most {_MOST_ROUNDS}"
+        raise InputError(f"{what} must be {kind}, not {value!r}.")

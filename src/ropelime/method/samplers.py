@@ -1,6 +1,7 @@
 """Samplers: which features each mask keeps.
 
-Every sampler gives distinct masks and never the full prompt, which is always scored besides.
+Every sampler gives distinct masks and never the full prompt, which is always scored besides. With the
+same seed, a smaller budget gives some of the masks of a larger one, so that a run can be extended.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.registry import resolve, unknown
+from ropelime.registry import is_number, resolve, unknown
 from ropelime.typing import Masks
 
 MOST_EXHAUSTIVE = 16
+MOST_MASKS = 1_000_000  # of one explanation: more would fill the memory before any is scored
+_BLOCK = 1024  # masks that are drawn at a time; all masks of one size are listed up to so many
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,10 @@ class SparseK(Sampler):
             given = getattr(self, field)
             if (isinstance(given, str) or field == "active") and given not in known:
                 raise unknown(f"{field} of sparse-k", given, known)
-        if not isinstance(self.k, str) and not 1 <= self.k < math.inf:
-            raise InputError(f"k of sparse-k must be at least 1, not {self.k}.")
-        if not isinstance(self.c, str) and not 0 < self.c < math.inf:
-            raise InputError(f"c of sparse-k must be above 0, not {self.c}.")
+        if not isinstance(self.k, str) and not (is_number(self.k) and self.k >= 1):
+            raise InputError(f"k of sparse-k must be at least 1, not {self.k!r}.")
+        if not isinstance(self.c, str) and not (is_number(self.c) and self.c > 0):
+            raise InputError(f"c of sparse-k must be above 0, not {self.c!r}.")
         if self.masks is not None:
             _check_count(self.name, self.masks)
 
@@ -108,6 +111,11 @@ class SparseK(Sampler):
     def sample(self, n: int, *, budget: int | None, rng: np.random.Generator) -> Sample:
         """Draw masks of size k; where too few distinct ones exist, of the neighbouring sizes."""
         requested = self.count(n) if budget is None else budget
+        if requested > MOST_MASKS:
+            raise InputError(
+                f"sparse-k asks for {requested:,} masks of {n} features; at most {MOST_MASKS:,} can be "
+                "drawn. Choose a smaller c, or a budget."
+            )
         k = min(max(round(self.size(n)), 1), n - 1)
         kept = k if self.active == "kept" else n - k
         found: dict[int, Masks] = {}
@@ -221,12 +229,12 @@ class Bernoulli(_Random):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.p, (int, float)) or not 0 < self.p < 1:
+        if not is_number(self.p) or not 0 < self.p < 1:
             raise InputError(f"p of bernoulli must lie between 0 and 1, not {self.p!r}.")
 
     def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
         while True:
-            yield from rng.random((count, n)) < self.p
+            yield from rng.random((min(count, _BLOCK), n)) < self.p
 
 
 @dataclass(frozen=True)
@@ -264,11 +272,11 @@ class ShapleyKernel(_Random):
     def _draws(self, n: int, count: int, rng: np.random.Generator) -> Iterator[Masks]:
         sizes = np.arange(1, n)
         weights = (n - 1) / (sizes * (n - sizes))  # the kernel summed over all masks of a size
-        while True:
-            for size in rng.choice(sizes, size=count, p=weights / weights.sum()):
-                mask = rng.permutation(n) < size
-                yield mask
-                yield ~mask
+        up_to = np.cumsum(weights) / weights.sum()
+        while True:  # one after the other: drawn together, they would depend on how many are wanted
+            mask = rng.permutation(n) < sizes[np.searchsorted(up_to[:-1], rng.random(), side="right")]
+            yield mask
+            yield ~mask
 
 
 @dataclass(frozen=True)
@@ -327,14 +335,17 @@ resolve_sampler = partial(resolve, "sampler", registry=SAMPLERS, base=Sampler)
 
 
 def _check_count(name: str, count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"count of {name} must be a whole number of at least 1, not {count!r}.")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_MASKS:
+        raise InputError(
+            f"count of {name} must be a whole number of at least 1 and at most {MOST_MASKS:,}, not "
+            f"{count!r}."
+        )
 
 
 def _of_size(n: int, size: int, count: int, rng: np.random.Generator) -> Masks:
     """At most ``count`` distinct masks that keep exactly ``size`` of ``n`` features."""
     total = math.comb(n, size)
-    if total <= max(2 * count, 1024):
+    if total <= max(count, _BLOCK):
         chosen = np.zeros((total, n), dtype=bool)
         for row, kept in enumerate(itertools.combinations(range(n), size)):
             chosen[row, list(kept)] = True

@@ -12,7 +12,7 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe, fit
 from ropelime.method.regression import check_enough
-from ropelime.method.samplers import Sample, Sampler
+from ropelime.method.samplers import MOST_MASKS, Sample, Sampler
 from ropelime.method.scores import Scores
 from ropelime.typing import Ints, Masks
 
@@ -47,6 +47,8 @@ class Budget:
             if value is not None and value <= 0:
                 least = "more than 0" if unit == "seconds" else "at least 1"
                 raise InputError(f"budget must be {least}, not {value:g}.")
+        if self.masks is not None and self.masks > MOST_MASKS:
+            raise InputError(f"budget must be at most {MOST_MASKS:,} masks, not {self.masks:,}.")
 
     @classmethod
     def of(cls, spec: object) -> Budget:
@@ -156,7 +158,7 @@ class Schedule:
         second = self.draw(n, begun + more.masks)
         fresh = second.masks[begun:]
         if not more.cached:  # some may have been scored exactly already
-            fresh = _unscored(fresh, scores.masks[scores.exact])
+            fresh = _unscored(fresh, _fitted(scores, exact=True))
         if len(fresh):
             yield Round(fresh, more.cached)
         counts[_kind(more.cached)] = len(second.masks)
@@ -174,7 +176,7 @@ class Schedule:
         n = scores.masks.shape[1]
         exact = "exact" in counts or self.recipe.regressor.uses_control_variates
         kind = _kind(not exact)
-        known = scores.masks[scores.exact] if exact else scores.masks
+        known = _fitted(scores, exact=exact)
         wanted = counts.get(kind, 0) + more
         while True:
             drawn = self.draw(n, wanted)
@@ -204,7 +206,8 @@ class Schedule:
                 f"and under one mask takes up to {least:,}."
             )
         # As many masks of the mean price: those drawn now may cost a little more or less.
-        fitting = self.draw(n, max(1, round(left / max(1.0, float(prices.mean())))))
+        count = round(left / max(1.0, float(prices.mean())))
+        fitting = self.draw(n, min(max(1, count), MOST_MASKS))
         order = self._shuffled(len(fitting.masks))
         spent = np.cumsum(costs(fitting.masks[order]))
         some = np.sort(order[: max(1, int((spent <= left).sum()))])
@@ -233,6 +236,15 @@ class Schedule:
         if scores.seconds > self.budget.seconds:
             note = f"{note} Scoring took {scores.seconds:.1f} s, more than was allowed.".lstrip()
         return Outcome(len(masks), {_kind(self.cached): done}, (everything.note, note))
+
+
+def _fitted(scores: Scores, *, exact: bool) -> Masks:
+    """The masks that the fit uses, or those that were scored exactly among them.
+
+    The prompt with no feature, which is always scored, is one of them only where it was drawn too.
+    """
+    fitted = scores.fitted()
+    return fitted.masks[fitted.exact] if exact else fitted.masks
 
 
 def _unscored(masks: Masks, known: Masks) -> Masks:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ropelime.errors import InputError
 from ropelime.method.rope import RopeSpace
 from ropelime.typing import Floats, Ints, Masks
 
@@ -137,7 +138,15 @@ class Scores:
 
 
 def join(a: Scores, b: Scores) -> Scores:
-    """Append scores; what ``b`` lacks is NaN."""
+    """Append scores of the same features and output; what ``b`` lacks is NaN."""
+    sizes = [(each.masks.shape[1], each.logprob.shape[1]) for each in (a, b)]
+    if sizes[0] != sizes[1]:
+        (n, tokens), (others, read) = sizes
+        raise InputError(
+            f"There are scores of {n} features and {tokens} output tokens, and new ones of {others} "
+            f"and {read}: the surrogate is another one, or splits the text in another way. Make the "
+            "explanation again."
+        )
 
     def both(first: Floats, then: Floats | None) -> Floats:
         blank = np.full((len(b.masks), *first.shape[1:]), np.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 from ropelime.errors import InputError, ModelError
 from ropelime.method.learnt import EVIDENCE, INSTANT
 from ropelime.method.scores import QuestionScores, Scores
-from ropelime.registry import resolve
+from ropelime.registry import is_number, resolve
 from ropelime.typing import Floats
 
 SHARE = "share of the prompt's effect on the answer"
@@ -260,7 +259,7 @@ resolve_target = partial(resolve, "target", registry=TARGETS, base=Target)
 def _check_numbers(target: Target, *names: str) -> None:
     for name in names:
         value = getattr(target, name)
-        if isinstance(value, str) or not 0 <= value < math.inf:
+        if not is_number(value) or value < 0:
             raise InputError(f"{name} of {target.name} must be a number from 0 on, not {value!r}.")
 
 

@@ -7,29 +7,28 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.files import check_place, replacing
+from ropelime.files import check_place, is_device, replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.results.diagnostics import Diagnostics
 from ropelime.results.explanation import Cost, ExplanationData
-from ropelime.results.verdicts import VERDICTS, Trust, Verdict
-from ropelime.results.verification import KINDS, Verified, VerifyingCall
+from ropelime.results.validation import check, check_plain
+from ropelime.results.verdicts import Trust, Verdict
+from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Message, Origin, Prompt
 from ropelime.typing import Floats, Masks
 
 FORMAT = "ropelime.explanation"
 VERSION = 2
-# What JSON may hold for a field, by its annotation; a bool is none of these.
-_TYPES: dict[Any, Any] = {"str": str, "Kind": str, "int": int, "float": (int, float)}
 
 
 def to_dict(e: ExplanationData) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def load(path: str | os.PathLike[str]) -> ExplanationData:
         raise InputError(f"{path} cannot be read: {error}.") from None
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not complete JSON ({error}). It may be truncated; make the explanation again."
         ) from None
@@ -105,6 +104,7 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
             f"{VERSION}. Load it with the release that wrote it, or update: pip install -U ropelime."
         )
     try:
+        check_plain(data)
         return _read(data)
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{source} is damaged: {type(error).__name__}: {error}.") from None
@@ -112,8 +112,11 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_text(text, encoding="utf-8")  # a pipe or a device must not be replaced by a file
+    if is_device(path):
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         return
     path = path.resolve()  # follow links
     check_place(path)
@@ -177,10 +180,7 @@ def _read(data: Mapping[str, Any]) -> ExplanationData:
         },
         verified=None if (seen := data.get("verified")) is None else _read_verified(seen),
     )
-    _check_types(explanation)
-    _check_shapes(explanation)
-    _check_values(explanation)
-    _check_verified(explanation)
+    check(explanation)
     return explanation
 
 
@@ -218,103 +218,3 @@ def _read_scores(data: Mapping[str, Any]) -> Scores:
         alternative=optional("alternative"),
         attention=optional("attention"),
     )
-
-
-def _check_shapes(e: ExplanationData) -> None:
-    """Refuse arrays that do not fit together."""
-    scores, n, tokens = e.surrogate_scores, len(e.features), len(e.output_spans)
-    rows, question = len(scores.masks), scores.question
-    alternative: Any = scores.alternative
-    question_tokens = 0 if question is None else question.logprob.shape[1]
-    expected: list[tuple[str, Any, tuple[int, ...]]] = [
-        ("normalized_weights", e.normalized_weights, (n,)),
-        ("weights", e.weights, (n,)),
-        ("token_weights", e.token_weights, (n, tokens)),
-        ("intervals", e.intervals, (n, 2)),
-        ("masks", scores.masks, (rows, n)),
-        ("attention", scores.attention, (tokens, n)),
-        ("logprob", scores.logprob, (rows, tokens)),
-        ("kl", scores.kl, (rows, tokens)),
-        ("tokens", scores.tokens, (rows,)),
-        ("exact", scores.exact, (rows,)),
-        ("question logprob", question and question.logprob, (rows, question_tokens)),
-        ("question kl", question and question.kl, (rows, question_tokens)),
-        ("alternative", alternative, (rows, *np.shape(alternative)[-1:])),
-        *(("distances", values, (rows,)) for values in scores.distances.values()),
-        *(("members", member.weights, (n,)) for member in e.members),
-        *((f"signal {name}", shares, (n,)) for name, shares in e.signals.items()),
-    ]
-    for name, array, shape in expected:
-        if array is not None and array.shape != shape:
-            raise ValueError(f"{name} has the shape {array.shape}, expected {shape}")
-
-
-def _check_types(e: ExplanationData) -> None:
-    """Refuse values of another type, which would fail only when they are displayed."""
-    prompt, figures = e.prompt, e.diagnostics
-    entries: list[Any] = [prompt, *prompt.messages, *prompt.origins, *e.features, *e.interactions]
-    if e.verified is not None:
-        entries += [e.verified, *e.verified.calls]
-    for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
-        if trust is not None:
-            entries += [trust, *trust.verdicts]
-    for entry in (*entries, figures):
-        for field in fields(entry):
-            value, expected = getattr(entry, field.name), _TYPES.get(field.type)
-            if expected and (isinstance(value, bool) or not isinstance(value, expected)):
-                raise TypeError(f"{field.name} is {value!r}, expected {field.type}")
-    for text in (e.output, *figures.notes, *figures.warnings):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is not a text")
-    for name in ("target", "kernel", "regressor", "surrogate"):
-        if not isinstance(e.config[name], Mapping):
-            raise TypeError(f"{name} is {e.config[name]!r}")
-    # Raises where it is not plain JSON data.
-    plain = [e.config, e.verified and dict(e.verified.sampling)]
-    json.dumps([*plain, *map(asdict, e.surrogate_scores.distances)], allow_nan=False)
-
-
-def _check_values(e: ExplanationData) -> None:
-    """Refuse values that no explanation has."""
-    spans = [*((f.start, f.end) for f in e.features), *((m.start, m.end) for m in e.prompt.messages)]
-    inside = [(span, len(e.prompt.text)) for span in (*spans, *e.prompt.parts)]
-    inside += [(span, len(e.output)) for span in (*e.output_spans, e.span)]
-    for (start, end), length in inside:
-        if not 0 <= start <= end <= length:
-            raise ValueError(f"{start} to {end} is not a span of a text of {length} characters")
-    indices = [("part", f.part, max(1, len(e.prompt.parts))) for f in e.features]
-    indices += [("feature", i, len(e.features)) for p in e.interactions for i in (p.first, p.second)]
-    for name, index, count in indices:
-        if not 0 <= index < count:
-            raise ValueError(f"there is no {name} {index}")
-    weights = (e.normalized_weights, e.weights, e.token_weights, e.intervals, *e.signals.values())
-    for array in weights:
-        if array is not None and not np.isfinite(array).all():
-            raise ValueError("a weight is not a finite number")
-    for trust in (e.trust, None if e.verified is None else e.verified.trust_before):
-        if trust is None:
-            continue
-        for value in (trust.value, *(verdict.probability for verdict in trust.verdicts)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"trust is {value}, expected 0 to 1")
-        if unknown := {verdict.name for verdict in trust.verdicts} - set(VERDICTS):
-            raise ValueError(f"there is no verdict {unknown}")
-
-
-def _check_verified(e: ExplanationData) -> None:
-    """Refuse outcomes of verifying calls that cannot have been."""
-    for call in () if e.verified is None else e.verified.calls:
-        if call.kind not in KINDS:
-            raise ValueError(f"{call.kind!r} is not one of {', '.join(KINDS)}")
-        if not all(0 <= i < len(e.features) for i in call.features):
-            raise ValueError(f"a verifying call names one of the features {call.features}")
-        if (call.kind == "again") is bool(call.features):
-            raise ValueError(f"a verifying call of kind {call.kind} has features {call.features}")
-        if (call.similarity is None) is not (call.changed is None):
-            raise ValueError("a verifying call has a similarity and no outcome, or the other way round")
-        for name, value in (("similarity", call.similarity), ("cost", call.cost)):
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and not (number and 0 <= value < math.inf):
-                raise ValueError(f"{name} of a verifying call is {value!r}")
-        if not isinstance(call.cached, bool) or call.changed not in (None, True, False):
-            raise TypeError("whether an answer changed or was cached is not a yes or a no")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,17 +47,21 @@ def locate(name: str, *, say: Say | None = None) -> tuple[str, str | None]:
         return str(fetch_embedded(say=say)), None
     if name in HUB:
         return HUB[name], None
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.suffix == ".gguf":
-        if not path.is_file():
-            raise ModelError(f"There is no file {path}.")
-        with path.open("rb") as file:
-            magic = file.read(4)
+        try:
+            with path.open("rb") as file:
+                magic = file.read(4)
+        except FileNotFoundError:
+            raise ModelError(f"There is no file {path}.") from None
+        except (OSError, ValueError) as error:  # or a NUL character
+            why = getattr(error, "strerror", None) or error
+            raise ModelError(f"{str(path)!r} cannot be read: {why}.") from None
         if magic != b"GGUF":
             given = f"it starts with {magic!r} and not with b'GGUF'"
             raise ModelError(f"{path} is not a GGUF file: {given}.")
         return str(path.parent), path.name
-    if name and path.is_dir():
+    if name and os.path.isdir(path):  # which answers no where a path is too long
         if not (path / "config.json").is_file():
             raise ModelError(f"{path} has no config.json, so it is not a model directory.")
         return str(path), None

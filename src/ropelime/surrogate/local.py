@@ -86,7 +86,7 @@ class LocalSurrogate(Surrogate):
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> LocalScorer:
         """Tokenise the prompt and the output, and assign every token to its feature."""
-        window = ContextWindow(self.name, self.window)
+        window = ContextWindow(self.name, self.window, self.vocabulary)
         tokenized = tokenize(self.encoder, prompt, features, output, ablation=ablation, window=window)
         return LocalScorer(self, tokenized)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ropelime.errors import InputError
+from ropelime.errors import InputError, ModelError
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.text.features import Feature, token_owners
@@ -168,10 +168,11 @@ class TokenizedPrompt:
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """The most tokens that a model takes."""
+    """What a model can read: how many tokens, and which."""
 
     name: str  # of the model
     tokens: int | None  # None if it does not say
+    vocabulary: int | None = None  # ids of tokens are below it; None if that is not known
 
     def check(self, prompt: int, output: int) -> None:
         """Refuse a prompt and an output, in tokens, that are longer together."""
@@ -180,6 +181,16 @@ class ContextWindow:
                 f"The prompt has {prompt:,} tokens and the output {output:,}, and {self.name} can read "
                 f"{self.tokens:,} in all. Shorten the prompt, or choose a surrogate with a longer "
                 "context window."
+            )
+
+    def check_ids(self, *ids: Ints) -> None:
+        """Refuse tokens that the model has no embedding for."""
+        largest = max(int(each.max(initial=-1)) for each in ids)
+        if self.vocabulary is not None and largest >= self.vocabulary:
+            raise ModelError(
+                f"The tokenizer of {self.name} gives the token {largest:,}, and the model knows "
+                f"{self.vocabulary:,}: they do not belong together. Fetch the model again, with its "
+                "own tokenizer."
             )
 
     def check_placeholders(self, longest: int) -> None:
@@ -213,13 +224,15 @@ def tokenize(
             f"{window.name}, so it cannot be removed. Cut the prompt with split(prompt, ..., "
             "token_spans=surrogate.token_spans), which joins it to its neighbour."
         )
+    placeholder, beginning = encoder.token_ids(ablation.text), encoder.beginning()
+    window.check_ids(encoded.ids, encoded.output_ids, placeholder, beginning)
     return TokenizedPrompt(
         encoded.ids,
         owner,
         encoded.output_ids,
         ablation,
-        encoder.token_ids(ablation.text),
-        encoder.beginning(),
+        placeholder,
+        beginning,
         encoded.output_spans,
         has_question=bool(prompt.text[features[-1].end :].strip()),
     )

@@ -52,7 +52,7 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
             unit += "\n(90% interval)"
             low, high = np.array([e.intervals[feature.index] for feature in largest]).T
             axes.errorbar(
-                weights, at, xerr=[weights - low, high - weights],
+                weights, at, xerr=np.maximum([weights - low, high - weights], 0.0),
                 fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.8)

@@ -83,7 +83,7 @@ class _View:
                 line = Text(f"  {sent}: ").append(outcome, style=style)
                 yield line.append(f" → {shorten(' '.join(answer.split()), _ANSWER)}", style="dim")
         for finding in findings(e):
-            yield Text(finding)
+            yield Text(plain(finding))
         yield Text(plain(_summary(e)), style="dim")
         for note in e.diagnostics.notes:
             yield Text(plain(note), style="dim")
@@ -145,7 +145,8 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
         bar = sign + "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
         cells.append(Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]))
         if signals:
-            cells.append(", ".join(f"{name} {own[ranked.index]:.0%}" for name, own in signals.items()))
+            shares = ", ".join(f"{name} {own[ranked.index]:.0%}" for name, own in signals.items())
+            cells.append(Text(plain(shares)))
         if prompt.origins:
             name = plain(str(prompt.origin(explanation.features[ranked.index].part)))
             cells.append(Text(shorten(name, max(width // 4, 1), keep_end=True)))

@@ -86,17 +86,17 @@ class ServerSettings:
 def default_history() -> Path:
     """The default folder of the history: ``$ROPELIME_DATA``, or the user's data folder."""
     if chosen := os.environ.get("ROPELIME_DATA"):
-        return Path(chosen).expanduser()
+        return Path(os.path.expanduser(chosen))
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "ropelime"
+    return Path(os.path.expanduser(base)) / "ropelime"
 
 
 def labelled(names: list[str]) -> dict[str, str]:
     """Models by the names that users see: the last part of a path, the model's name of an address."""
     labels: dict[str, str] = {}
     for name in names:
-        path = Path(name).expanduser()
-        label = path.resolve().name if name and path.exists() else name
+        path = os.path.expanduser(name)
+        label = os.path.basename(os.path.realpath(path)) if name and os.path.exists(path) else name
         if is_served(name):
             label = name.partition("#")[2].partition("#")[0] or name
         if label in labels and labels[label] != name:

@@ -1,0 +1,101 @@
+"""What all fuzzers share: cases by number, a limit on the time of each, and how to repeat one."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from random import Random
+
+SLOWEST = 30  # seconds of one case: more is a hang
+
+Step = Callable[[Random], str]  # runs one case and says what came of it, in a word
+
+
+@dataclass(frozen=True)
+class Fuzzer:
+    """A source of cases; ``start`` prepares what they share and ends it after the last one."""
+
+    name: str
+    start: Callable[[], AbstractContextManager[Step]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A case that broke a promise."""
+
+    fuzzer: str
+    seed: int
+    case: int
+    trace: str
+
+    @property
+    def kind(self) -> str:
+        """What one finding has in common with others: the error and where it was raised."""
+        lines = [line.strip() for line in self.trace.strip().splitlines()]
+        places = [line for line in lines if line.startswith("File") and "ropelime" in line]
+        error = re.sub(r"[0-9]+|.ud[0-9a-f]{3}", "", lines[-1][:100])
+        return f"{error} at {places[-1] if places else 'the fuzzer'}"
+
+    def __str__(self) -> str:
+        repeat = f"python -m fuzz {self.fuzzer} --seed {self.seed} --case {self.case}"
+        return f"{repeat}\n{self.trace}"
+
+
+class Hang(BaseException):
+    """A case that takes too long; no error handler of the program catches it."""
+
+
+def run(
+    fuzzer: Fuzzer,
+    *,
+    seed: int = 0,
+    cases: Iterator[int],
+    seconds: float = float("inf"),
+    most: int = 20,
+) -> tuple[list[Finding], dict[str, int]]:
+    """Run cases until the time is over; returns one finding of each kind, and counts by outcome."""
+    found: dict[str, Finding] = {}
+    counts: dict[str, int] = {}
+    end = time.monotonic() + seconds
+    with fuzzer.start() as step:
+        for case in cases:
+            if time.monotonic() > end or len(found) >= most:
+                break
+            try:
+                with _limited(SLOWEST), warnings.catch_warnings():
+                    warnings.simplefilter("error", RuntimeWarning)  # numpy's, of overflows
+                    outcome = step(Random(f"{fuzzer.name} {seed} {case}"))
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                finding = Finding(fuzzer.name, seed, case, traceback.format_exc())
+                found.setdefault(finding.kind, finding)
+                outcome = "FOUND"
+            counts[outcome] = counts.get(outcome, 0) + 1
+    return list(found.values()), counts
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """Raise :class:`Hang` when the time is over; only the main thread of a Unix system can."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise Hang(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
