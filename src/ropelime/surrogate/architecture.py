@@ -16,25 +16,41 @@ def layers_of(model: Any) -> list[Any]:
 
 
 def longest_packed(model: Any) -> float:
-    """The most tokens of a sequence that can be packed, as far as the config of a model says."""
+    """The most tokens of a sequence that can be packed, as far as the config of a model says.
+
+    A packed layer is told its sliding window, and of no other limit.
+    """
     if not getattr(model, "_supports_attention_backend", False):
         return 0
-    # An attention function does not get the mask of a chunked layer.
-    chunk = getattr(model.config.get_text_config(), "attention_chunk_size", None)
-    return min(_long_rope_from(model), chunk or math.inf)
+    limits = _limits(model)
+    limits.pop("sliding_window", None)
+    return min(_long_rope_from(model), *limits.values(), math.inf)
 
 
 def longest_cached(model: Any) -> float:
     """The most tokens of a prompt whose cached prefix other sequences can attend to.
 
-    No more than every layer attends to, in a window or a chunk, no more than are rotated at the same
-    frequencies, and none with ALiBi, which counts distances over all keys that are there.
+    No more than every layer attends to, and no more than are rotated at the same frequencies.
     """
+    return min(_long_rope_from(model), *_limits(model).values(), math.inf)
+
+
+def sliding_window(model: Any) -> float:
+    """How many tokens its local layers attend to."""
+    return _limits(model).get("sliding_window", math.inf)
+
+
+def _limits(model: Any) -> dict[str, float]:
+    """How many tokens some layers attend to, by the names that configs have for it."""
     config = model.config.get_text_config()
-    if getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt"):
-        return 0
-    limits = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    return min(_long_rope_from(model), *(limit or math.inf for limit in limits))
+    # The last two are of sparse attention, which picks so many keys, or blocks of so many.
+    names = ["sliding_window", "attention_chunk_size", "index_topk", "index_block_size"]
+    names += [name for name in vars(config) if name.endswith(("window", "window_size"))]
+    found = {name: getattr(config, name, None) for name in names}
+    kinds = getattr(config, "layer_types", None)
+    if kinds and not any("sliding" in kind for kind in kinds):
+        del found["sliding_window"]  # no layer uses it
+    return {name: limit for name, limit in found.items() if type(limit) is int and limit > 0}
 
 
 def _long_rope_from(model: Any) -> float:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ from ropelime.surrogate.engine import Capture, Engine
 from ropelime.surrogate.logprobs import Head, ScoreCollector, distinct, route
 from ropelime.surrogate.memory import input_device
 from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
+from ropelime.surrogate.selfcheck import checked
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
 from ropelime.text.features import Feature
@@ -45,13 +47,19 @@ _LOCKING = threading.Lock()
 class LocalSurrogate(Surrogate):
     """A causal language model of transformers with its tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
-        """Take a model, on the device and in the dtype that it runs in, and its fast tokenizer."""
+    def __init__(
+        self, model: Any, tokenizer: Any, *, name: str | None = None, checks: Path | None = None
+    ) -> None:
+        """Take a model, on the device and in the dtype that it runs in, and its fast tokenizer.
+
+        ``checks`` is a folder that keeps how each model can be run, for later processes.
+        """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
         self.engine = Engine(model, self.name)
+        self.engine.ways = checked(self.engine, folder=checks)
         config = model.config.get_text_config()
         self.layers, self.vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
         self.window: int | None = getattr(config, "max_position_embeddings", None) or None  # tokens
@@ -182,8 +190,8 @@ class LocalSurrogate(Surrogate):
 
     def _measured(self, layer: int) -> Rotation | None:
         if layer not in self._rotations:
-            ids = torch.arange(8, 24, device=self.device)[None] % self.vocabulary
-            places = torch.arange(ids.shape[1], device=self.device)[None]
+            ids = np.arange(8, 24) % self.vocabulary
+            places = np.arange(len(ids))
             with self.lock, torch.inference_mode():
                 keys = [self.engine.keys(ids, places + shift, layer) for shift in (0, 1)]
             self._rotations[layer] = measure(keys[0], keys[1], self.model, layer)

@@ -1,0 +1,231 @@
+"""At loading, a few tokens show whether packed, chunked and cached scoring agree with the plain model.
+
+Which layers mix tokens, and how, no config says reliably. So a model is asked: the reference is a plain
+call over each masked prompt by itself. Whatever differs from it on this machine is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import transformers
+
+from ropelime._version import __version__
+from ropelime.errors import InputError, ModelError, first_line
+from ropelime.files import replacing
+from ropelime.surrogate.base import Ablation
+from ropelime.surrogate.engine import Engine, ForwardResult, Ways
+from ropelime.surrogate.memory import OUT_OF_MEMORY, input_device, is_out_of_memory
+from ropelime.surrogate.sequences import MaskedSequences
+from ropelime.surrogate.tokens import TokenizedPrompt
+from ropelime.typing import Masks
+
+# Three features behind a pinned token and before a pinned end, and an output of three tokens.
+_OWNER = np.array([-1, 0, 0, 1, 1, 1, 2, 2, -1, -1])
+_OUTPUT = 3
+_FULL, _PART, _NONE = (np.array(kept, dtype=bool) for kept in ([1, 1, 1], [1, 0, 1], [0, 0, 0]))
+_SHARED = 3  # tokens that the sequences of _FULL and _PART begin with
+_CHUNK = 5  # tokens of a forward pass, so that sequences are cut
+_NO_EFFECT = 0.01  # of what counts as different: what positions must change at least
+
+# What a model that does not take what it is given raises.
+_BROKEN = (ArithmeticError, AttributeError, AssertionError, ImportError, LookupError, RuntimeError,
+           TypeError, ValueError)  # fmt: skip
+
+Predictions = dict[int, torch.Tensor]  # by the number of a mask: (q, V) log-probabilities
+
+_CHECKED: WeakKeyDictionary[Any, Ways] = WeakKeyDictionary()  # of each model in this process
+_CHECKING = threading.Lock()
+
+
+def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
+    """What a model supports: by the check, or by its result if that is known.
+
+    Args:
+        engine: Runs the model.
+        folder: Where results are kept for later processes; nowhere if None.
+
+    Raises:
+        ModelError: If it is no causal language model, or cannot be run at all.
+    """
+    with _CHECKING:
+        if (known := _CHECKED.get(engine.model)) is not None:
+            return known
+        path = None if folder is None else folder / "checks" / f"{_fingerprint(engine.model)}.json"
+        ways = _read(path)
+        if ways is None:
+            ways = check(engine)
+            _write(path, ways)
+        _CHECKED[engine.model] = ways
+        return ways
+
+
+def check(engine: Engine) -> Ways:
+    """Compare packed, chunked and cached scoring of a few tokens with plain forward passes."""
+    try:
+        with torch.inference_mode():
+            return _Check(engine).ways()
+    except OUT_OF_MEMORY as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"{engine.name} does not fit into the memory of {input_device(engine.model)} with even a "
+            "few tokens. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
+        ) from error
+
+
+class _Check:
+    """One check of one model."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        model = engine.model
+        # Of the total variation distance of two predictions: 0.0007 in float32, 0.18 in bfloat16.
+        quantised = getattr(model.config, "quantization_config", None) is not None
+        coarse = torch.finfo(torch.bfloat16).eps if quantised else torch.finfo(model.dtype).eps
+        self._tolerance = 2 * coarse**0.5
+        vocabulary = int(model.config.get_text_config().vocab_size)
+        self._ids = np.arange(8, 8 + len(_OWNER) + _OUTPUT) % vocabulary
+
+    def ways(self) -> Ways:
+        """What agrees with plain forward passes."""
+        engine = self.engine
+        try:
+            full, part = self._plain("delete", _FULL), self._plain("delete", _PART)
+        except _BROKEN as error:
+            raise self._refusal(f"{type(error).__name__}: {first_line(error)}") from error
+        if not bool(full.isfinite().all() & part.isfinite().all()):
+            return Ways()  # scoring will say what is wrong
+        if _distance(full[:_SHARED], part[:_SHARED]) > self._tolerance:
+            raise ModelError(
+                f"{engine.name} ({type(engine.model).__name__}) is not a causal language model: what it "
+                "predicts depends on later tokens. Use a model that was trained to continue text."
+            )
+        moved = self._moved(_PART, part)
+        engine.ways = Ways(moves=moved is not None)
+        self._choose(full, part, moved)
+        alone = None if moved is None else self._plain("in-place", _NONE)
+        caches = alone is not None and self._agrees("delete", {0: full, 1: alone}, _NONE, cached=True)
+        return replace(engine.ways, caches=caches)
+
+    def _choose(self, full: torch.Tensor, part: torch.Tensor, moved: torch.Tensor | None) -> None:
+        """Pack sequences if that agrees with plain forward passes; else run them one by one."""
+        engine, expected = self.engine, {0: full, 1: part}
+        agrees = self._agrees("delete", expected)
+        if agrees and moved is not None:
+            agrees = self._agrees("in-place", {0: full, 1: moved})
+        if not agrees and engine.packs(len(self._ids)):
+            note = f"Packed forward passes of {engine.name} differ from plain ones, so every masked "
+            note += "prompt was run by itself."
+            engine.ways = replace(engine.ways, packs=False, note=note)
+            agrees = self._agrees("delete", expected)
+        if not agrees:
+            raise self._refusal("its predictions change when only those of the output are computed")
+
+    def _refusal(self, why: str) -> ModelError:
+        engine = self.engine
+        return ModelError(
+            f"{engine.name} ({type(engine.model).__name__}) cannot be used as a surrogate: a forward "
+            f"pass over {len(self._ids)} tokens fails ({why}). Choose another model; docs/"
+            "architectures.md lists those that work."
+        )
+
+    def _tokenized(self, how: str) -> TokenizedPrompt:
+        prompt, output = np.split(self._ids, [len(_OWNER)])
+        return TokenizedPrompt(prompt, _OWNER, output, Ablation(how), prompt[:0], prompt[:1])
+
+    def _plain(self, how: str, mask: Masks, *, counted: bool = False) -> torch.Tensor:
+        """(q, V) log-probabilities of a plain call over one masked prompt with the output.
+
+        Positions are given to the model if ``counted``, and where they differ from its own.
+        """
+        sequence = self._tokenized(how).sequence(0, mask)
+        positions = sequence.positions if counted or how == "in-place" else None
+        logits: torch.Tensor = self.engine.plain(sequence.ids, positions).logits[0]
+        return logits.float().log_softmax(-1)
+
+    def _moved(self, mask: Masks, unmoved: torch.Tensor) -> torch.Tensor | None:
+        """Predictions with the kept tokens at their positions; None if the model takes no positions.
+
+        It must count them as we do, from 0, and they must have an effect.
+        """
+        try:
+            counted = self._plain("delete", mask, counted=True)
+            moved = self._plain("in-place", mask)
+        except _BROKEN as error:
+            if is_out_of_memory(error):
+                raise
+            return None
+        same = _distance(counted, unmoved) <= self._tolerance
+        return moved if same and _distance(moved, unmoved) > _NO_EFFECT * self._tolerance else None
+
+    def _agrees(
+        self, how: str, expected: Predictions, other: Masks = _PART, *, cached: bool = False
+    ) -> bool:
+        """Whether the engine gives these predictions of the output for the full mask and another."""
+        masks = np.stack([_FULL, other])
+        sequences = MaskedSequences(self._tokenized(how), masks, cached=cached)
+        if cached and not self.engine.supports_cached(len(self._ids)):
+            return False
+        found: dict[tuple[int, int], torch.Tensor] = {}
+
+        def take(result: ForwardResult) -> None:
+            for (mask, token), logits in zip(result.scored.tolist(), result.logits, strict=True):
+                found[mask, token] = logits.float().log_softmax(-1)
+
+        try:
+            self.engine.run(sequences, take, tokens=_CHUNK)
+        except _BROKEN as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+        return all(
+            _distance(found[mask, token][None], predicted[token][None]) <= self._tolerance
+            for mask, predicted in expected.items()
+            for token in range(-_OUTPUT, 0)
+        )
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest total variation distance of (q, V) predictions; infinite if some are not finite."""
+    largest = float((a.exp() - b.to(a.device).exp()).abs().sum(-1).max()) / 2
+    return largest if math.isfinite(largest) else math.inf
+
+
+def _fingerprint(model: Any) -> str:
+    """What the result of a check depends on."""
+    device = input_device(model)
+    chip = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    known = {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
+    versions = [__version__, torch.__version__, transformers.__version__]
+    facts = [type(model).__name__, str(model.dtype), chip, versions, known]
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _read(path: Path | None) -> Ways | None:
+    """A result that was kept; None if there is none, or it cannot be read."""
+    try:
+        return None if path is None else Ways(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path | None, ways: Ways) -> None:
+    """Keep a result; where nothing can be written, the next process checks again."""
+    if path is None:
+        return
+    with suppress(OSError, InputError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(json.dumps(asdict(ways)).encode())
