@@ -110,7 +110,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         options=Options(**chosen(options)),
         surrogates=tuple(options.surrogate or [EMBEDDED]),
         answering=None if options.model is None else AnsweringModel(**answering(options)),
-        **{name: getattr(options, name) for name in ("device", "dtype", "full", "top", "concurrency")},
+        **running(options),
+        **{name: getattr(options, name) for name in ("full", "top", "concurrency")},
     )
     if settings.answering:
         sdk()  # fails now if it is not installed

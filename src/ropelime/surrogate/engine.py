@@ -258,7 +258,7 @@ class Engine:
         scored = np.stack([np.full(count, sequence.index), np.arange(-count, 0)], 1)
         if sequence.cached:
             return ForwardResult(scored, logits, [], [sequence], {}, {})
-        keys = {layer: self._keys(cache, layer, sequence.length) for layer in capture.keys}
+        keys = {layer: self._captured_keys(cache, layer, sequence.length) for layer in capture.keys}
         hidden = {layer: states[0] for layer, states in inputs.items()}
         return ForwardResult(scored, logits, [sequence], [], keys, hidden)
 
@@ -289,29 +289,35 @@ class Engine:
             how["use_cache"] = use_cache
         return self.model(input_ids=torch.as_tensor(ids, device=device)[None], **how)
 
-    def keys(self, ids: Ints, positions: Ints, layer: int) -> torch.Tensor:
-        """(q, heads, d) rotated keys of one layer over a few tokens."""
+    def keys(self, ids: Ints, positions: Ints, layer: int) -> torch.Tensor | None:
+        """(q, heads, d) rotated keys of one layer over a few tokens; None if it keeps none."""
         cache = self._fresh_cache()
         how = {} if cache is None else {"past_key_values": cache}
         found = self.plain(ids, positions, use_cache=True, **how)
-        return self._keys(getattr(found, "past_key_values", None), layer, len(ids))
+        return _kept_keys(getattr(found, "past_key_values", None), layer, len(ids))
 
     def _fresh_cache(self) -> DynamicCache | None:
-        """A KV cache that keeps all keys; None, for one of its own, if the model holds more than keys."""
+        """A KV cache that keeps all keys; None, for the model's own, if that must hold more."""
         return DynamicCache() if self.ways.packs or self.ways.caches else None
 
-    def _keys(self, cache: Any, layer: int, tokens: int) -> torch.Tensor:
-        """(q, heads, d) keys of so many tokens that a model has put into its KV cache."""
-        layers = getattr(cache, "layers", ())
-        keys = getattr(layers[layer], "keys", None) if layer < len(layers) else None
-        if keys is None or keys.ndim != 4 or keys.shape[2] != tokens:
+    def _captured_keys(self, cache: Any, layer: int, tokens: int) -> torch.Tensor:
+        keys = _kept_keys(cache, layer, tokens)
+        if keys is None:
             raise ModelError(
                 f"{self.name} does not keep the keys of layer {layer} in a KV cache, so "
                 "kernel='rope-rwmd' cannot use them. Use kernel='hamming', 'cosine' or 'uniform' with "
                 "it."
             )
-        found: torch.Tensor = keys[0].transpose(0, 1)
-        return found
+        return keys
+
+
+def _kept_keys(cache: Any, layer: int, tokens: int) -> torch.Tensor | None:
+    """(q, heads, d) keys of so many tokens that a model has put into its KV cache, if it has."""
+    layers = getattr(cache, "layers", ())
+    keys: torch.Tensor | None = getattr(layers[layer], "keys", None) if layer < len(layers) else None
+    if keys is None or keys.ndim != 4 or keys.shape[2] != tokens:
+        return None
+    return keys[0].transpose(0, 1)
 
 
 def _some_of(prefix: Any, mask: Masks) -> DynamicCache:

@@ -42,6 +42,10 @@ from ropelime.typing import Ints, Masks
 # A model runs once at a time: it may serve several threads, and several surrogates.
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 _LOCKING = threading.Lock()
+_UNMOVED = (
+    "{} takes no positions (ALiBi, a recurrent model, or one that counts for itself), so "
+    "ablation='in-place' does the same as 'delete'."
+)
 
 
 class LocalSurrogate(Surrogate):
@@ -160,7 +164,7 @@ class LocalSurrogate(Surrogate):
         """The heads that ``preset="instant"`` looks at: learnt ones, or all of the middle layers."""
         if (learnt := learnt_heads(self.shape)) is not None:
             return learnt
-        count = int(self.model.config.get_text_config().num_attention_heads)
+        count = int(getattr(self.model.config.get_text_config(), "num_attention_heads", 1))
         middle = range(self.layers // 2, max(self.layers * 5 // 6, self.layers // 2 + 1))
         return [(layer, number, 1.0) for layer in middle for number in range(count)]
 
@@ -168,7 +172,7 @@ class LocalSurrogate(Surrogate):
     def shape(self) -> str:
         """What tells models of one kind and size from all others."""
         config = self.model.config.get_text_config()
-        heads = f"{self.layers} layers of {config.num_attention_heads} heads"
+        heads = f"{self.layers} layers of {getattr(config, 'num_attention_heads', 0)} heads"
         return f"{config.model_type}, {heads}, {config.hidden_size} wide, {self.vocabulary} tokens"
 
     def rotation(self, layer: int | float) -> Rotation:
@@ -193,8 +197,11 @@ class LocalSurrogate(Surrogate):
             ids = np.arange(8, 24) % self.vocabulary
             places = np.arange(len(ids))
             with self.lock, torch.inference_mode():
-                keys = [self.engine.keys(ids, places + shift, layer) for shift in (0, 1)]
-            self._rotations[layer] = measure(keys[0], keys[1], self.model, layer)
+                before, after = (self.engine.keys(ids, places + shift, layer) for shift in (0, 1))
+            if before is not None and after is not None:
+                self._rotations[layer] = measure(before, after, self.model, layer)
+            else:  # a layer without attention
+                self._rotations[layer] = None
         return self._rotations[layer]
 
 
@@ -207,6 +214,8 @@ class LocalScorer(Scorer):
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
+        if tokenized.ablation.how == "in-place" and not surrogate.engine.ways.moves:
+            self.notes = (_UNMOVED.format(surrogate.name),)
 
     def score(
         self,
@@ -236,8 +245,12 @@ class LocalScorer(Scorer):
         name = self.surrogate.name
         ContextWindow(name, self.surrogate.window).check_placeholders(sequences.max_end + 1)
         if cached and not self.supports_cached:
+            longer = self.surrogate.engine.supports_cached(1)
+            why = "attend to all of a prompt this long in the same way" if longer else (
+                "let later tokens attend to a part of its KV cache"
+            )
             raise ModelError(
-                f"{name} does not attend to all of a prompt this long in the same way, "
-                "so the prompt cannot be scored with its KV cache. Use scoring='exact'."
+                f"{name} ({type(self.surrogate.model).__name__}) does not {why}, so the prompt cannot "
+                "be scored with its KV cache. Use scoring='exact'."
             )
         return sequences

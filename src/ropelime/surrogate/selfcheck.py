@@ -108,15 +108,15 @@ class _Check:
             return Ways()  # scoring will say what is wrong
         if _distance(full[:_SHARED], part[:_SHARED]) > self._tolerance:
             raise ModelError(
-                f"{engine.name} ({type(engine.model).__name__}) is not a causal language model: what it "
-                "predicts depends on later tokens. Use a model that was trained to continue text."
+                f"{engine.name} ({type(engine.model).__name__}) is not a causal language model: what "
+                "it predicts depends on later tokens. Use a model that was trained to continue text."
             )
         moved = self._moved(_PART, part)
         engine.ways = Ways(moves=moved is not None)
         self._choose(full, part, moved)
         alone = None if moved is None else self._plain("in-place", _NONE)
         caches = alone is not None and self._agrees("delete", {0: full, 1: alone}, _NONE, cached=True)
-        return replace(engine.ways, caches=caches)
+        return replace(engine.ways, packs=engine.packs(len(self._ids)), caches=caches)
 
     def _choose(self, full: torch.Tensor, part: torch.Tensor, moved: torch.Tensor | None) -> None:
         """Pack sequences if that agrees with plain forward passes; else run them one by one."""
