@@ -31,30 +31,35 @@ _HEAD_WIDTHS += " linear_key_head_dim linear_value_head_dim linear_head_dim"
 _LIMITS = "sliding_window window_size attention_window_size index_topk attention_chunk_size"
 _LIMITS += " sliding_window_size keep_window_size"
 
+
+def _each(names: str, value: int) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), value)
+
+
 # What the fields of configs are called, and how small they are made. Fields that a config does not
 # have are left out.
 _SIZES: dict[str, Any] = {
-    **dict.fromkeys("vocab_size vocab_size_per_layer_input".split(), VOCABULARY),
-    **dict.fromkeys([*_WIDTHS.split(), "attention_hidden_size", "lru_width"], 32),
-    **dict.fromkeys(_INNER.split(), 64),
-    **dict.fromkeys("moe_intermediate_size shared_expert_intermediate_size".split(), 32),
+    **_each("vocab_size vocab_size_per_layer_input", VOCABULARY),
+    **_each(f"{_WIDTHS} attention_hidden_size lru_width", 32),
+    **_each(_INNER, 64),
+    **_each("moe_intermediate_size shared_expert_intermediate_size", 32),
     "expert_ffn_hidden_size": 32,
-    **dict.fromkeys(_DEPTHS.split(), 4),
+    **_each(_DEPTHS, 4),
     "first_k_dense_replace": 1,
-    **dict.fromkeys("n_group topk_group moe_layer_start_index n_shared_experts n_groups".split(), 1),
-    **dict.fromkeys(_HEADS.split(), 4),
-    **dict.fromkeys("num_key_value_heads linear_num_key_heads index_n_heads".split(), 2),
-    **dict.fromkeys(_HEAD_WIDTHS.split(), 8),
+    **_each("n_group topk_group moe_layer_start_index n_shared_experts n_groups", 1),
+    **_each(_HEADS, 4),
+    **_each("num_key_value_heads linear_num_key_heads index_n_heads", 2),
+    **_each(_HEAD_WIDTHS, 8),
     "hidden_size_per_layer_input": 8,
-    **dict.fromkeys("max_position_embeddings n_positions max_seq_len".split(), 512),
-    **dict.fromkeys("num_experts num_local_experts n_routed_experts moe_num_experts".split(), 4),
-    **dict.fromkeys("num_experts_per_tok moe_k moe_topk".split(), 2),
-    **dict.fromkeys("kv_lora_rank q_lora_rank".split(), 16),
-    **dict.fromkeys("linear_num_value_heads linear_num_heads n_mamba_heads".split(), 4),
-    **dict.fromkeys("mamba_n_heads mamba_num_heads mamba_dt_rank".split(), 4),
-    **dict.fromkeys("mamba_d_head mamba_head_dim mamba_d_state ssm_state_size state_size".split(), 16),
-    **dict.fromkeys("mamba_chunk_size chunk_size index_block_size".split(), 8),
-    **dict.fromkeys(_LIMITS.split(), WINDOW),
+    **_each("max_position_embeddings n_positions max_seq_len", 512),
+    **_each("num_experts num_local_experts n_routed_experts moe_num_experts", 4),
+    **_each("num_experts_per_tok moe_k moe_topk", 2),
+    **_each("kv_lora_rank q_lora_rank", 16),
+    **_each("linear_num_value_heads linear_num_heads n_mamba_heads", 4),
+    **_each("mamba_n_heads mamba_num_heads mamba_dt_rank", 4),
+    **_each("mamba_d_head mamba_head_dim mamba_d_state ssm_state_size state_size", 16),
+    **_each("mamba_chunk_size chunk_size index_block_size", 8),
+    **_each(_LIMITS, WINDOW),
     "use_sliding_window": True,
     "max_window_layers": 2,
     "rotary_dim": 4,
@@ -103,6 +108,11 @@ class NotBuiltError(Exception):
 def causal_types() -> list[str]:
     """Every model type that the installed transformers has a causal class for."""
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def class_name(model_type: str) -> str:
+    """The causal class of a model type."""
+    return str(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type])
 
 
 def build(model_type: str, **options: Any) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from benchmarks.architectures.build import WINDOW
-from ropelime.errors import ModelError
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.engine import Engine, ForwardResult
 from ropelime.surrogate.selfcheck import check
@@ -65,15 +64,6 @@ def compare(model: Any, name: str) -> Comparison:
     packed = engine.packs(WINDOW)
     unlimited = np.inf if longest > WINDOW else longest
     return Comparison(packed, unlimited, engine.ways.moves, exact, cached)
-
-
-def explain_refusal(model: Any, name: str) -> str | None:
-    """Why a model is refused; None if it is not."""
-    try:
-        compare(model, name)
-    except ModelError as error:
-        return str(error)
-    return None
 
 
 def _tokenized(length: int, how: str) -> TokenizedPrompt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, closed, experiments, files, heads, learn, speed
+from benchmarks.cli import architectures, batch, closed, experiments, files, heads, learn, speed
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -21,6 +21,7 @@ examples:
   python -m benchmarks speed --shape qwen3-8b --device cuda
   python -m benchmarks batch --memory 10000 --shape tiny
   python -m benchmarks batch --device cuda
+  python -m benchmarks architectures --docs docs
   python -m benchmarks report results/* --docs docs
   python -m benchmarks compress results/mmlu.jsonl
   python -m benchmarks lexical results/mmlu.jsonl.xz --data miscellaneous_test.csv
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, closed, heads, learn, speed, batch, files):
+    for group in (experiments, closed, heads, learn, speed, batch, architectures, files):
         group.add(commands)
     return top
 

@@ -11,7 +11,15 @@ from ropelime.answering import AnsweringModel
 from ropelime.batch import local, ray
 from ropelime.batch import run as batch
 from ropelime.batch.work import Settings
-from ropelime.cli.shared import add_answering, add_options, answering, chosen, count, writable
+from ropelime.cli.shared import (
+    add_answering,
+    add_options,
+    answering,
+    chosen,
+    count,
+    running,
+    writable,
+)
 from ropelime.clients.sdk import sdk
 from ropelime.errors import InputError
 from ropelime.options import Options

@@ -279,7 +279,7 @@ class Engine:
     def plain(
         self, ids: Ints, positions: Ints | None = None, *, use_cache: bool = False, **how: Any
     ) -> Any:
-        """What the model itself gives for one sequence; positions are its own if not given."""
+        """What the model itself gives for one sequence; it counts positions itself if they are None."""
         device = input_device(self.model)
         if positions is not None:
             how["position_ids"] = torch.as_tensor(positions, device=device)[None]

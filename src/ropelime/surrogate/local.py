@@ -246,8 +246,10 @@ class LocalScorer(Scorer):
         ContextWindow(name, self.surrogate.window).check_placeholders(sequences.max_end + 1)
         if cached and not self.supports_cached:
             longer = self.surrogate.engine.supports_cached(1)
-            why = "attend to all of a prompt this long in the same way" if longer else (
-                "let later tokens attend to a part of its KV cache"
+            why = (
+                "attend to all of a prompt this long in the same way"
+                if longer
+                else ("let later tokens attend to a part of its KV cache")
             )
             raise ModelError(
                 f"{name} ({type(self.surrogate.model).__name__}) does not {why}, so the prompt cannot "

@@ -10,8 +10,9 @@ import hashlib
 import json
 import math
 import threading
+import warnings
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,9 +25,10 @@ from ropelime._version import __version__
 from ropelime.errors import InputError, ModelError, first_line
 from ropelime.files import replacing
 from ropelime.surrogate.base import Ablation
+from ropelime.surrogate.checkpoints import quietly
 from ropelime.surrogate.engine import Engine, ForwardResult, Ways
 from ropelime.surrogate.memory import OUT_OF_MEMORY, input_device, is_out_of_memory
-from ropelime.surrogate.sequences import MaskedSequences
+from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.surrogate.tokens import TokenizedPrompt
 from ropelime.typing import Masks
 
@@ -35,14 +37,19 @@ _OWNER = np.array([-1, 0, 0, 1, 1, 1, 2, 2, -1, -1])
 _OUTPUT = 3
 _FULL, _PART, _NONE = (np.array(kept, dtype=bool) for kept in ([1, 1, 1], [1, 0, 1], [0, 0, 0]))
 _SHARED = 3  # tokens that the sequences of _FULL and _PART begin with
-_CHUNK = 5  # tokens of a forward pass, so that sequences are cut
+_CHUNK = 10  # tokens of a forward pass, so that sequences are cut
 _NO_EFFECT = 0.01  # of what counts as different: what positions must change at least
 
 # What a model that does not take what it is given raises.
 _BROKEN = (ArithmeticError, AttributeError, AssertionError, ImportError, LookupError, RuntimeError,
            TypeError, ValueError)  # fmt: skip
 
-Predictions = dict[int, torch.Tensor]  # by the number of a mask: (q, V) log-probabilities
+_UNCHECKED = Ways()  # of a model whose predictions are not finite
+_NOT_PACKED = (
+    "Packed forward passes of the surrogate differ from plain ones, so every masked prompt was run by "
+    "itself."
+)
+_TRIMMED = "its predictions change when only those of the output are computed"
 
 _CHECKED: WeakKeyDictionary[Any, Ways] = WeakKeyDictionary()  # of each model in this process
 _CHECKING = threading.Lock()
@@ -65,7 +72,8 @@ def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
         ways = _read(path)
         if ways is None:
             ways = check(engine)
-            _write(path, ways)
+            if ways is not _UNCHECKED:
+                _write(path, ways)
         _CHECKED[engine.model] = ways
         return ways
 
@@ -73,7 +81,8 @@ def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
 def check(engine: Engine) -> Ways:
     """Compare packed, chunked and cached scoring of a few tokens with plain forward passes."""
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), quietly(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of options that some models do not take
             return _Check(engine).ways()
     except OUT_OF_MEMORY as error:
         if not is_out_of_memory(error):
@@ -82,6 +91,16 @@ def check(engine: Engine) -> Ways:
             f"{engine.name} does not fit into the memory of {input_device(engine.model)} with even a "
             "few tokens. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
         ) from error
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The full mask and another one, how they are run, and what plain forward passes predict."""
+
+    how: str  # of the ablation
+    mask: Masks
+    expected: list[torch.Tensor]  # (q, V) log-probabilities under the full mask, and under the other
+    cached: bool = False
 
 
 class _Check:
@@ -101,36 +120,34 @@ class _Check:
         """What agrees with plain forward passes."""
         engine = self.engine
         try:
-            full, part = self._plain("delete", _FULL), self._plain("delete", _PART)
+            full, part = (self._plain("delete", mask, counted=False) for mask in (_FULL, _PART))
         except _BROKEN as error:
             raise self._refusal(f"{type(error).__name__}: {first_line(error)}") from error
         if not bool(full.isfinite().all() & part.isfinite().all()):
-            return Ways()  # scoring will say what is wrong
+            return _UNCHECKED  # scoring will say what is wrong
         if _distance(full[:_SHARED], part[:_SHARED]) > self._tolerance:
             raise ModelError(
                 f"{engine.name} ({type(engine.model).__name__}) is not a causal language model: what "
                 "it predicts depends on later tokens. Use a model that was trained to continue text."
             )
-        moved = self._moved(_PART, part)
+        moved = self._moved(part)
         engine.ways = Ways(moves=moved is not None)
-        self._choose(full, part, moved)
-        alone = None if moved is None else self._plain("in-place", _NONE)
-        caches = alone is not None and self._agrees("delete", {0: full, 1: alone}, _NONE, cached=True)
+        exact, cached = _Trial("delete", _PART, [full, part]), None
+        if moved is not None:
+            exact = _Trial("in-place", _PART, [full, moved])
+            if engine.supports_cached(len(self._ids)):
+                alone = self._plain("in-place", _NONE)
+                cached = _Trial("delete", _NONE, [full, alone], cached=True)
+        if cached is not None and self._agree(exact, cached):  # together they take fewer passes
+            return replace(engine.ways, packs=engine.packs(len(self._ids)))
+        if not self._agree(exact):
+            if not engine.packs(len(self._ids)):
+                raise self._refusal(_TRIMMED)
+            engine.ways = replace(engine.ways, packs=False, note=_NOT_PACKED)
+            if not self._agree(exact):
+                raise self._refusal(_TRIMMED)
+        caches = cached is not None and self._agree(cached)
         return replace(engine.ways, packs=engine.packs(len(self._ids)), caches=caches)
-
-    def _choose(self, full: torch.Tensor, part: torch.Tensor, moved: torch.Tensor | None) -> None:
-        """Pack sequences if that agrees with plain forward passes; else run them one by one."""
-        engine, expected = self.engine, {0: full, 1: part}
-        agrees = self._agrees("delete", expected)
-        if agrees and moved is not None:
-            agrees = self._agrees("in-place", {0: full, 1: moved})
-        if not agrees and engine.packs(len(self._ids)):
-            note = f"Packed forward passes of {engine.name} differ from plain ones, so every masked "
-            note += "prompt was run by itself."
-            engine.ways = replace(engine.ways, packs=False, note=note)
-            agrees = self._agrees("delete", expected)
-        if not agrees:
-            raise self._refusal("its predictions change when only those of the output are computed")
 
     def _refusal(self, why: str) -> ModelError:
         engine = self.engine
@@ -144,54 +161,54 @@ class _Check:
         prompt, output = np.split(self._ids, [len(_OWNER)])
         return TokenizedPrompt(prompt, _OWNER, output, Ablation(how), prompt[:0], prompt[:1])
 
-    def _plain(self, how: str, mask: Masks, *, counted: bool = False) -> torch.Tensor:
+    def _plain(self, how: str, mask: Masks, *, counted: bool = True) -> torch.Tensor:
         """(q, V) log-probabilities of a plain call over one masked prompt with the output.
 
-        Positions are given to the model if ``counted``, and where they differ from its own.
+        Positions are given to the model if ``counted``; else it counts for itself.
         """
         sequence = self._tokenized(how).sequence(0, mask)
-        positions = sequence.positions if counted or how == "in-place" else None
+        positions = sequence.positions if counted else None
         logits: torch.Tensor = self.engine.plain(sequence.ids, positions).logits[0]
         return logits.float().log_softmax(-1)
 
-    def _moved(self, mask: Masks, unmoved: torch.Tensor) -> torch.Tensor | None:
+    def _moved(self, part: torch.Tensor) -> torch.Tensor | None:
         """Predictions with the kept tokens at their positions; None if the model takes no positions.
 
         It must count them as we do, from 0, and they must have an effect.
         """
         try:
-            counted = self._plain("delete", mask, counted=True)
-            moved = self._plain("in-place", mask)
+            counted, moved = (self._plain(how, _PART) for how in ("delete", "in-place"))
         except _BROKEN as error:
             if is_out_of_memory(error):
                 raise
             return None
-        same = _distance(counted, unmoved) <= self._tolerance
-        return moved if same and _distance(moved, unmoved) > _NO_EFFECT * self._tolerance else None
+        same = _distance(counted, part) <= self._tolerance
+        return moved if same and _distance(moved, part) > _NO_EFFECT * self._tolerance else None
 
-    def _agrees(
-        self, how: str, expected: Predictions, other: Masks = _PART, *, cached: bool = False
-    ) -> bool:
-        """Whether the engine gives these predictions of the output for the full mask and another."""
-        masks = np.stack([_FULL, other])
-        sequences = MaskedSequences(self._tokenized(how), masks, cached=cached)
-        if cached and not self.engine.supports_cached(len(self._ids)):
-            return False
+    def _agree(self, *trials: _Trial) -> bool:
+        """Whether the engine predicts what plain forward passes do, for all masks of all trials."""
         found: dict[tuple[int, int], torch.Tensor] = {}
 
         def take(result: ForwardResult) -> None:
             for (mask, token), logits in zip(result.scored.tolist(), result.logits, strict=True):
                 found[mask, token] = logits.float().log_softmax(-1)
 
+        requests = [
+            MaskedSequences(
+                self._tokenized(trial.how), np.stack([_FULL, trial.mask]), cached=trial.cached
+            )
+            for trial in trials
+        ]
         try:
-            self.engine.run(sequences, take, tokens=_CHUNK)
+            self.engine.run(JoinedSequences(requests, [False] * len(requests)), take, tokens=_CHUNK)
         except _BROKEN as error:
             if is_out_of_memory(error):
                 raise
             return False
+        expected = [predicted for trial in trials for predicted in trial.expected]
         return all(
-            _distance(found[mask, token][None], predicted[token][None]) <= self._tolerance
-            for mask, predicted in expected.items()
+            _distance(found[mask, token], predicted[token]) <= self._tolerance
+            for mask, predicted in enumerate(expected)
             for token in range(-_OUTPUT, 0)
         )
 

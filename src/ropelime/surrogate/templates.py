@@ -35,8 +35,8 @@ def cut_off(seconds: float = _SECONDS) -> Iterator[None]:
     def trace(frame: FrameType, event: str, value: Any) -> Any:
         if next(lines) % _LINES == 0 and time.thread_time() > end:
             raise EndlessTemplateError(
-                f"The chat template of the surrogate was stopped after {seconds:g} seconds: it seems to "
-                "loop. Choose another surrogate, or take the template out of its files."
+                f"The chat template of the surrogate was stopped after {seconds:g} seconds: it seems "
+                "to loop. Choose another surrogate, or take the template out of its files."
             )
         return trace
 
