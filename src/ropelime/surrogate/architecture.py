@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
@@ -10,9 +13,49 @@ import torch
 
 def layers_of(model: Any) -> list[Any]:
     """The decoder layers of a model; none where they are not found."""
+    return list(_layer_list(model) or ())
+
+
+def _layer_list(model: Any) -> torch.nn.ModuleList | None:
     count = model.config.get_text_config().num_hidden_layers
     lists = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
-    return list(next(lists, ()))
+    return next(lists, None)
+
+
+@contextmanager
+def first_layers(model: Any) -> Iterator[int | None]:
+    """Run only the first layers of a model, at least two, among which is one of every kind.
+
+    Gives their number; None if the model runs as it is, because all are needed or none are found.
+    """
+    layers = _layer_list(model)
+    kinds = [_kind(model, number, layer) for number, layer in enumerate(layers or ())]
+    count = max([2, *(kinds.index(kind) + 1 for kind in kinds)])
+    if layers is None or count >= len(kinds):
+        yield None
+        return
+    every = layers._modules
+    try:
+        layers._modules = dict(islice(every.items(), count))
+        yield count
+    finally:
+        layers._modules = every
+
+
+def _kind(model: Any, number: int, layer: torch.nn.Module) -> list[Any]:
+    """What tells a layer from others: its modules with their settings, and what the config lists."""
+    config = vars(model.config.get_text_config())
+    depth = model.config.get_text_config().num_hidden_layers
+    listed = [v[number] for v in config.values() if isinstance(v, (list, tuple)) and len(v) == depth]
+    modules = [
+        (name, type(part), {k: v for k, v in vars(part).items() if _is_setting(k, v)})
+        for name, part in layer.named_modules()
+    ]
+    return [listed, modules]
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, type(None))) and "idx" not in name
 
 
 def longest_packed(model: Any) -> float:

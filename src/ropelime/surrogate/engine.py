@@ -100,7 +100,7 @@ class Engine:
         self._takes_cache = "use_cache" in inspect.signature(model.forward).parameters
         config = model.config.get_text_config()
         self._window = sliding_window(model)
-        self._depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
+        self.depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
 
     def packs(self, longest: int) -> bool:
         """Whether sequences of this length are packed."""
@@ -202,7 +202,7 @@ class Engine:
         logits, inputs, _ = self._logits(
             chunk.ids, chunk.positions, chunk.outputs, capture_hidden, use_cache=False
         )
-        if len(packed.layers) < self._depth:
+        if len(packed.layers) < self.depth:
             raise NotPackableError  # some layers mix tokens in another way
         hidden = {n: cache.pool(("hidden", n), chunk, states[0]) for n, states in inputs.items()}
         slots = torch.as_tensor(np.concatenate([np.zeros(0, dtype=np.int64), *chunk.slots]))

@@ -24,6 +24,7 @@ import transformers
 from ropelime._version import __version__
 from ropelime.errors import InputError, ModelError, first_line
 from ropelime.files import replacing
+from ropelime.surrogate.architecture import first_layers
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.checkpoints import quietly
 from ropelime.surrogate.engine import Engine, ForwardResult, Ways
@@ -83,6 +84,8 @@ def check(engine: Engine) -> Ways:
     try:
         with torch.inference_mode(), quietly(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of options that some models do not take
+            if (ways := _of_first_layers(engine)) == Ways():  # mostly
+                return ways
             return _Check(engine).ways()
     except OUT_OF_MEMORY as error:
         if not is_out_of_memory(error):
@@ -91,6 +94,21 @@ def check(engine: Engine) -> Ways:
             f"{engine.name} does not fit into the memory of {input_device(engine.model)} with even a "
             "few tokens. Use a smaller surrogate, dtype='bfloat16', or a device with more memory."
         ) from error
+
+
+def _of_first_layers(engine: Engine) -> Ways | None:
+    """The result for the first few layers, which take little time; None if they cannot be run alone."""
+    depth = engine.depth
+    try:
+        with first_layers(engine.model) as few:
+            if few is None:
+                return None
+            engine.depth = few
+            return _Check(engine).ways()
+    except ModelError:
+        return None
+    finally:
+        engine.depth, engine.ways = depth, Ways()
 
 
 @dataclass(frozen=True)
