@@ -39,20 +39,23 @@ def fetch_from_hub(hub: str, *, allow_pickle: bool = False) -> Path:
             folder = Path(snapshot_download(hub, allow_patterns=[*_HUB_FILES, "*.bin"]))
     except Exception as error:
         raise _load_error(hub, error) from error
-    check_weights(folder, hub, allow_pickle=allow_pickle)
+    if not allow_pickle and not any(folder.glob("*.safetensors")):
+        raise _pickled(hub)
     return folder
 
 
-def check_weights(folder: Path, shown: str, *, allow_pickle: bool) -> None:
-    """Refuse weights that can run code when they are read, unless the user allows it."""
-    if allow_pickle or any(folder.glob("*.safetensors")):
-        return
+def _check_local(folder: Path) -> None:
+    """Refuse a directory whose weights can run code when they are read."""
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
-    found = f"its weights are in {pickles[0]}, which" if pickles else "weights in any other format"
-    raise ModelError(
-        f"{shown} has no .safetensors file: {found} can run code of its author when they are read. Use "
-        "a model with safetensors or a .gguf file; or, if you trust its author, pass "
-        "allow_pickle=True to load_surrogate (--allow-pickle)."
+    if pickles and not any(folder.glob("*.safetensors")):
+        raise _pickled(str(folder), f": its weights are in {pickles[0]}")
+
+
+def _pickled(shown: str, found: str = "") -> ModelError:
+    return ModelError(
+        f"{shown} has no .safetensors file{found}. Other formats can run code of a model's author when "
+        "they are read. Use a model with safetensors, or a .gguf file; or, if you trust the author, "
+        "pass allow_pickle=True to load_surrogate (--allow-pickle)."
     )
 
 
@@ -69,8 +72,8 @@ def load_files(
 
     options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     weights = {} if gguf or allow_pickle else {"use_safetensors": True}
-    if not gguf and Path(folder).is_dir():
-        check_weights(Path(folder), folder, allow_pickle=allow_pickle)
+    if weights and Path(folder).is_dir():
+        _check_local(Path(folder))
     extra = {"gguf_file": gguf} if gguf else {}
     if gguf and hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,7 @@ from ropelime.errors import InputError, ModelError, first_line
 from ropelime.files import replacing
 from ropelime.surrogate.architecture import first_layers
 from ropelime.surrogate.base import Ablation
-from ropelime.surrogate.checkpoints import quietly
+from ropelime.surrogate.checkpoints import LOADING, quietly
 from ropelime.surrogate.engine import Engine, ForwardResult, Ways
 from ropelime.surrogate.memory import OUT_OF_MEMORY, input_device, is_out_of_memory
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
@@ -53,7 +52,6 @@ _NOT_PACKED = (
 _TRIMMED = "its predictions change when only those of the output are computed"
 
 _CHECKED: WeakKeyDictionary[Any, Ways] = WeakKeyDictionary()  # of each model in this process
-_CHECKING = threading.Lock()
 
 
 def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
@@ -66,7 +64,7 @@ def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
     Raises:
         ModelError: If it is no causal language model, or cannot be run at all.
     """
-    with _CHECKING:
+    with LOADING:
         if (known := _CHECKED.get(engine.model)) is not None:
             return known
         path = None if folder is None else folder / "checks" / f"{_fingerprint(engine.model)}.json"
@@ -140,6 +138,8 @@ class _Check:
         try:
             full, part = (self._plain("delete", mask, counted=False) for mask in (_FULL, _PART))
         except _BROKEN as error:
+            if is_out_of_memory(error):
+                raise
             raise self._refusal(f"{type(error).__name__}: {first_line(error)}") from error
         if not bool(full.isfinite().all() & part.isfinite().all()):
             return _UNCHECKED  # scoring will say what is wrong
