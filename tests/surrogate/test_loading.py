@@ -482,7 +482,12 @@ def test_code_of_an_author_is_never_run_and_nobody_is_asked(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda text="": asked.append(text) or "y")
+
+    def agree(text: str = "") -> str:
+        asked.append(text)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", agree)
     marker = tmp_path / "ran"
     _with_code(saved, marker, part)
     if part == "model":

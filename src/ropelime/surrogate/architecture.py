@@ -61,7 +61,7 @@ def _is_setting(name: str, value: Any) -> bool:
 def longest_packed(model: Any) -> float:
     """The most tokens of a sequence that can be packed, as far as the config of a model says.
 
-    A packed layer is told its sliding window, and of no other limit.
+    A packed layer gets its sliding window, and no other limit.
     """
     if not getattr(model, "_supports_attention_backend", False):
         return 0

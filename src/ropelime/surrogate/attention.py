@@ -139,7 +139,7 @@ class PackedChunk:
         layers: The layers that have computed attention.
         captured: The keys of each captured layer, (slots, heads, d).
         one_by_one: Whether some layer could not run all segments in one call.
-        windowed: Whether some layer was told to attend to a window.
+        windowed: Whether some layer has asked for a window.
     """
 
     def __init__(

@@ -200,7 +200,7 @@ class Engine:
     ) -> ForwardResult:
         chunk = packed.chunk
         logits, inputs, _ = self._logits(
-            chunk.ids, chunk.positions, chunk.outputs, capture_hidden, use_cache=False
+            chunk.ids, chunk.positions, chunk.outputs, capture_hidden, attention_mask=None
         )
         if len(packed.layers) < self.depth:
             raise NotPackableError  # some layers mix tokens in another way
@@ -284,7 +284,7 @@ class Engine:
         if positions is not None:
             how["position_ids"] = torch.as_tensor(positions, device=device)[None]
             if "past_key_values" not in how:  # or gaps would be taken for the ends of packed sequences
-                how["attention_mask"] = torch.ones_like(how["position_ids"])
+                how.setdefault("attention_mask", torch.ones_like(how["position_ids"]))
         if self._takes_cache:  # GPT-1 knows no such option
             how["use_cache"] = use_cache
         return self.model(input_ids=torch.as_tensor(ids, device=device)[None], **how)

@@ -62,7 +62,7 @@ def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
         folder: Where results are kept for later processes; nowhere if None.
 
     Raises:
-        ModelError: If it is no causal language model, or cannot be run at all.
+        ModelError: If it is not a causal language model, or cannot be run at all.
     """
     with LOADING:
         if (known := _CHECKED.get(engine.model)) is not None:
