@@ -16,6 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from ropelime.method.rope import Pairing
+from ropelime.surrogate import loading
 from ropelime.surrogate.local import LocalSurrogate
 
 # The same examples in every run, so that a failure can be reproduced.
@@ -251,6 +252,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_kept_checks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Check models anew in every run of the tests."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "cache_folder", lambda: folder)
+        yield
 
 
 @pytest.fixture(scope="session")

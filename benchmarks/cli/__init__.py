@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from benchmarks.cli import batch, believe, closed, experiments, files, heads, learn, speed
+from benchmarks.cli import (
+    architectures,
+    batch,
+    believe,
+    closed,
+    experiments,
+    files,
+    heads,
+    learn,
+    speed,
+)
 from ropelime.cli import run_command
 
 _EPILOG = """\
@@ -21,6 +31,7 @@ examples:
   python -m benchmarks speed --shape qwen3-8b --device cuda
   python -m benchmarks batch --memory 10000 --shape tiny
   python -m benchmarks batch --device cuda
+  python -m benchmarks architectures --docs docs
   python -m benchmarks report results/* --docs docs
   python -m benchmarks compress results/mmlu.jsonl
   python -m benchmarks lexical results/mmlu.jsonl.xz --data miscellaneous_test.csv
@@ -40,7 +51,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    for group in (experiments, closed, believe, heads, learn, speed, batch, files):
+    groups = (experiments, closed, believe, heads, learn, speed, batch, architectures, files)
+    for group in groups:
         group.add(commands)
     return top
 

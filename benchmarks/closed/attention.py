@@ -19,7 +19,6 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.architecture import longest_packed
 from ropelime.surrogate.attention import UNUSUAL, causal_mask, configs_of, eager
 from ropelime.surrogate.engine import logits_only_at
 from ropelime.surrogate.local import LocalSurrogate
@@ -45,7 +44,7 @@ _local = threading.local()  # .reading is that of the forward pass of this threa
 
 def readable(surrogate: LocalSurrogate, length: int) -> bool:
     """Whether the attention of a model can be read over so many tokens."""
-    return length <= longest_packed(surrogate.model)
+    return surrogate.engine.packs(length)
 
 
 def read(surrogate: LocalSurrogate, ids: Ints, rows: int, take: OnLayer) -> None:

@@ -148,7 +148,7 @@ def prepare(
         instead = _INSTEAD.format(options.instead_of)
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
-    notes = tuple(filter(None, (how, instead)))
+    notes = tuple(filter(None, (how, instead, *scorer.notes)))
     return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes)
 
 

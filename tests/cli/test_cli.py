@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from conftest import byte_level, tiny_model
 from ropelime import load
 from ropelime.cli import main, parser
 from ropelime.options import PRESETS, Options
@@ -55,6 +57,19 @@ def prompt(tmp_path: Path, use: Use) -> str:
 
 def explain(prompt: str, *more: str) -> int:
     return main(["explain", "--prompt", prompt, "--output", OUTPUT, *METHOD, *more])
+
+
+def test_pickled_weights_are_read_only_with_a_flag(tmp_path: Path, capsys: Capture) -> None:
+    tiny_model("llama").model.save_pretrained(tmp_path)
+    byte_level("chatml").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tiny_model("llama").model.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    question = ["explain", "--prompt", str(tmp_path / "prompt.txt"), "--output", OUTPUT, *METHOD]
+    question += ["--surrogate", str(tmp_path), "--device", "cpu"]
+    assert main(question) == 1
+    assert "--allow-pickle" in capsys.readouterr().err
+    assert main([*question, "--allow-pickle"]) == 0
 
 
 def commands() -> list[str]:

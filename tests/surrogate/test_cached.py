@@ -104,7 +104,8 @@ def naive(name: str, reader: LocalScorer, mask: Any) -> Any:
 def test_with_nothing_removed_cached_is_exact(name: str) -> None:
     reader = scorer(name)
     ones = np.ones(reader.tokenized.n_features, dtype=bool)
-    both = [reader.tokenized.sequence(0, ones), reader.tokenized.cached_sequence(1, ones)]
+    tokenized = reader.tokenized
+    both = [tokenized.prefix(), tokenized.cached_sequence(1, ones), tokenized.sequence(0, ones)]
 
     class Both(LazySequences):
         max_end = max(sequence.end for sequence in both)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import CONTROL, TEMPLATES, byte_level, metaspace
+from conftest import CHATML, CONTROL, TEMPLATES, byte_level, metaspace
 from ropelime.errors import InputError, ModelError
+from ropelime.surrogate import chat_template, templates
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.text import prompt as prompts
 from ropelime.text.features import cut_at_tokens, split, token_owners
@@ -487,3 +491,40 @@ def test_nothing_is_lost_whatever_is_said(said: list[tuple[str, str]]) -> None:
     messages = [{"role": "user", "content": "a"}, *({"role": r, "content": c} for r, c in said)]
     for name in ("chatml", *STRICT):
         assert_whole(strict(name), prompts.from_messages(messages))
+
+
+# A template is a program of the model's author.
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def templated(template: Any) -> Any:
+    tokenizer = deepcopy(byte_level("chatml"))
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("main", [True, False], ids=["main", "thread"])
+def test_a_template_that_loops_is_cut_off(monkeypatch: pytest.MonkeyPatch, main: bool) -> None:
+    monkeypatch.setattr(chat_template, "cut_off", partial(templates.cut_off, 0.2))
+    before = sys.gettrace()
+
+    def render() -> None:
+        with pytest.raises(ModelError, match=r"stopped after 0\.2 seconds: it seems to loop"):
+            Encoder(templated(CHATML + LOOP)).token_spans(prompts.from_text("Hello there."))
+
+    if main:
+        render()
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(render).result(timeout=60)
+    assert sys.gettrace() is before
+
+
+def test_a_power_in_a_template_is_refused() -> None:
+    """A single one takes for ever in C, where nothing can stop it."""
+    for template in ("{{ 9 ** 9 ** 9 }}", {"default": CHATML, "tools": "{{ 9**9 }}"}):
+        with pytest.raises(ModelError, match=r"computes powers \(\*\*\)"):
+            Encoder(templated(template))
+    text = "**Note** {# 2 ** 3 #}" + CHATML + "{{ '**' }}"
+    assert Encoder(templated(text)).token_spans(prompts.from_text("Hello there."))

@@ -258,7 +258,8 @@ def test_what_transformers_is_asked_for(
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
     model, _ = checkpoints.load_files(str(saved), None, dtype="bfloat16", device=device)
     assert isinstance(model, Unmovable)
-    assert {k: v for k, v in question.items() if k != "output_loading_info"} == options
+    always = {"output_loading_info": True, "trust_remote_code": False, "use_safetensors": True}
+    assert question == {**options, **always}
 
 
 def quantise(method: str, saved: Path, into: Path) -> None:
@@ -449,3 +450,95 @@ def test_idle_threads_yield_unless_the_user_has_decided(given: dict[str, str], e
         [sys.executable, "-c", code], env=unset | given, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == expected
+
+
+# Nothing that an author wrote is run.
+
+_SPY = "from pathlib import Path\nPath({marker!r}).touch()\n"
+_CODE = {
+    "config": _SPY
+    + "from transformers import LlamaConfig\nclass C(LlamaConfig):\n    model_type = 'own'\n",
+    "model": _SPY + "from transformers import LlamaForCausalLM as M\n",
+    "tokenizer": _SPY + "from transformers import PreTrainedTokenizerFast as T\n",
+}
+
+
+def _with_code(folder: Path, marker: Path, part: str) -> None:
+    """Let a saved model bring code for one of its parts."""
+    (folder / "code.py").write_text(_CODE[part].format(marker=str(marker)))
+    name = "tokenizer_config.json" if part == "tokenizer" else "config.json"
+    settings = json.loads((folder / name).read_text())
+    if part == "config":
+        settings |= {"model_type": "own", "auto_map": {"AutoConfig": "code.C"}}
+    elif part == "model":
+        settings |= {"auto_map": {"AutoModelForCausalLM": "code.M"}}
+    else:
+        settings |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "code.T"]}}
+    (folder / name).write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("part", ["config", "model", "tokenizer"])
+def test_code_of_an_author_is_never_run_and_nobody_is_asked(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    asked: list[str] = []
+
+    def agree(text: str = "") -> str:
+        asked.append(text)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", agree)
+    marker = tmp_path / "ran"
+    _with_code(saved, marker, part)
+    if part == "model":
+        load_surrogate(str(saved), device="cpu")  # by the class that transformers has
+    else:
+        with pytest.raises(ModelError, match="needs code that does not come with transformers"):
+            load_surrogate(str(saved), device="cpu")
+    assert not marker.exists()
+    assert not asked
+
+
+def test_attention_from_the_hub_is_refused(saved: Path) -> None:
+    settings = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**settings, "_attn_implementation": "some/kernel"}))
+    with pytest.raises(ModelError, match="its config asks for some/kernel"):
+        load_surrogate(str(saved), device="cpu")
+
+
+def test_pickled_weights_are_read_only_if_the_user_says_so(saved: Path) -> None:
+    weights = saved / "pytorch_model.bin"
+    torch.save(tiny_model("llama").model.state_dict(), weights)
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin.*allow_pickle=True.*--allow-pickle"):
+        load_surrogate(str(saved), device="cpu", dtype="float32")
+    there = load_surrogate(str(saved), device="cpu", dtype="float32", allow_pickle=True)
+    here = LocalSurrogate(tiny_model("llama").model, byte_level("chatml"))
+    masks = np.array([[1, 1, 1], [0, 1, 1]], dtype=bool)
+    a, b = (prepare(s, PROMPT, "sentence", "Leonardo").score(masks, kl=False) for s in (here, there))
+    np.testing.assert_allclose(a.logprob, b.logprob, atol=1e-6)
+
+
+def test_pickled_weights_are_not_even_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[list[str]] = []
+
+    def snapshot_download(_: str, *, allow_patterns: list[str]) -> str:
+        wanted.append(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(ModelError, match=r"some/model has no \.safetensors file"):
+        checkpoints.fetch_from_hub("some/model")
+    checkpoints.fetch_from_hub("some/model", allow_pickle=True)
+    assert [any(pattern == "*.bin" for pattern in each) for each in wanted] == [False, False, True]
+    (tmp_path / "model.safetensors").touch()
+    checkpoints.fetch_from_hub("some/model", allow_pickle=True)
+    assert "*.bin" not in wanted[-1]
+
+
+def test_a_check_is_kept_beside_the_models(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "cache_folder", lambda: tmp_path / "cache")
+    load_surrogate(str(saved), device="cpu", dtype="float32")
+    assert len(list((tmp_path / "cache" / "checks").iterdir())) == 1

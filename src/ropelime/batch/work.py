@@ -31,6 +31,7 @@ class Settings:
     surrogates: tuple[str, ...] = ("smollm2",)
     device: str | None = None
     dtype: str | None = None
+    allow_pickle: bool = False
     answering: AnsweringModel | None = None  # called where a line has no output
     full: bool = False  # whether rows hold the whole explanation, or what most people need of it
     top: int | None = None  # how many features a short row lists; all of them if None
@@ -49,7 +50,8 @@ class Settings:
 
     def load(self, say: Any = None) -> list[Surrogate]:
         """The models, loaded."""
-        how = {"device": self.device, "dtype": self.dtype, "say": say}
+        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "say": say}
+        how["allow_pickle"] = self.allow_pickle
         return [load_surrogate(name, **how) for name in self.surrogates]
 
 

@@ -11,7 +11,15 @@ from ropelime.answering import AnsweringModel
 from ropelime.batch import local, ray
 from ropelime.batch import run as batch
 from ropelime.batch.work import Settings
-from ropelime.cli.shared import add_answering, add_options, answering, chosen, count, writable
+from ropelime.cli.shared import (
+    add_answering,
+    add_options,
+    answering,
+    chosen,
+    count,
+    running,
+    writable,
+)
 from ropelime.clients.sdk import sdk
 from ropelime.errors import InputError
 from ropelime.options import Options
@@ -110,7 +118,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         options=Options(**chosen(options)),
         surrogates=tuple(options.surrogate or [EMBEDDED]),
         answering=None if options.model is None else AnsweringModel(**answering(options)),
-        **{name: getattr(options, name) for name in ("device", "dtype", "full", "top", "concurrency")},
+        **running(options),
+        **{name: getattr(options, name) for name in ("full", "top", "concurrency")},
     )
     if settings.answering:
         sdk()  # fails now if it is not installed

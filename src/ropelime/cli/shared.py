@@ -46,11 +46,14 @@ def add_running(group: Any) -> None:
     add = group.add_argument
     add("--device", help="cpu, cuda, mps or auto (several GPUs); the fastest if not given")
     add("--dtype", help="float32, bfloat16 or float16; chosen for the device if not given")
+    text = "read weights other than safetensors and GGUF, which can run code of the model's author"
+    add("--allow-pickle", action="store_true", help=text)
 
 
 def running(options: argparse.Namespace) -> dict[str, Any]:
     """Their values, as ``load_surrogate`` takes them."""
-    return {"device": options.device, "dtype": options.dtype}
+    names = ("device", "dtype", "allow_pickle")
+    return {name: getattr(options, name) for name in names}
 
 
 def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
@@ -10,31 +13,87 @@ import torch
 
 def layers_of(model: Any) -> list[Any]:
     """The decoder layers of a model; none where they are not found."""
+    return list(_layer_list(model) or ())
+
+
+def _layer_list(model: Any) -> torch.nn.ModuleList | None:
     count = model.config.get_text_config().num_hidden_layers
     lists = (m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count)
-    return list(next(lists, ()))
+    return next(lists, None)
+
+
+@contextmanager
+def first_layers(model: Any) -> Iterator[int | None]:
+    """Run only the first layers of a model, at least two, among which is one of every kind.
+
+    Gives their number; None if the model runs as it is, because all are needed or none are found.
+    """
+    layers = _layer_list(model)
+    kinds = [_kind(model, number, layer) for number, layer in enumerate(layers or ())]
+    count = max([2, *(kinds.index(kind) + 1 for kind in kinds)])
+    if layers is None or count >= len(kinds):
+        yield None
+        return
+    every = layers._modules
+    try:
+        layers._modules = dict(islice(every.items(), count))
+        yield count
+    finally:
+        layers._modules = every
+
+
+def _kind(model: Any, number: int, layer: torch.nn.Module) -> list[Any]:
+    """What tells a layer from others: its modules with their settings, and what the config lists."""
+    config = vars(model.config.get_text_config())
+    depth = model.config.get_text_config().num_hidden_layers
+    listed = [v[number] for v in config.values() if isinstance(v, (list, tuple)) and len(v) == depth]
+    modules = [
+        (name, type(part), {k: v for k, v in vars(part).items() if _is_setting(k, v)})
+        for name, part in layer.named_modules()
+    ]
+    return [listed, modules]
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, type(None))) and "idx" not in name
 
 
 def longest_packed(model: Any) -> float:
-    """The most tokens of a sequence that can be packed, as far as the config of a model says."""
+    """The most tokens of a sequence that can be packed, as far as the config of a model says.
+
+    A packed layer gets its sliding window, and no other limit.
+    """
     if not getattr(model, "_supports_attention_backend", False):
         return 0
-    # An attention function does not get the mask of a chunked layer.
-    chunk = getattr(model.config.get_text_config(), "attention_chunk_size", None)
-    return min(_long_rope_from(model), chunk or math.inf)
+    limits = _limits(model)
+    limits.pop("sliding_window", None)
+    return min(_long_rope_from(model), *limits.values(), math.inf)
 
 
 def longest_cached(model: Any) -> float:
     """The most tokens of a prompt whose cached prefix other sequences can attend to.
 
-    No more than every layer attends to, in a window or a chunk, no more than are rotated at the same
-    frequencies, and none with ALiBi, which counts distances over all keys that are there.
+    No more than every layer attends to, and no more than are rotated at the same frequencies.
     """
+    return min(_long_rope_from(model), *_limits(model).values(), math.inf)
+
+
+def sliding_window(model: Any) -> float:
+    """How many tokens its local layers attend to."""
+    return _limits(model).get("sliding_window", math.inf)
+
+
+def _limits(model: Any) -> dict[str, float]:
+    """How many tokens some layers attend to, by the names that configs have for it."""
     config = model.config.get_text_config()
-    if getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt"):
-        return 0
-    limits = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    return min(_long_rope_from(model), *(limit or math.inf for limit in limits))
+    # The last two are of sparse attention, which picks so many keys, or blocks of so many.
+    names = ["sliding_window", "attention_chunk_size", "index_topk", "index_block_size"]
+    names += [name for name in vars(config) if name.endswith(("window", "window_size"))]
+    found = {name: getattr(config, name, None) for name in names}
+    kinds = getattr(config, "layer_types", None)
+    if kinds and not any("sliding" in kind for kind in kinds):
+        del found["sliding_window"]  # no layer uses it
+    return {name: limit for name, limit in found.items() if type(limit) is int and limit > 0}
 
 
 def _long_rope_from(model: Any) -> float:

@@ -139,6 +139,7 @@ class PackedChunk:
         layers: The layers that have computed attention.
         captured: The keys of each captured layer, (slots, heads, d).
         one_by_one: Whether some layer could not run all segments in one call.
+        windowed: Whether some layer has asked for a window.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class PackedChunk:
         self.chunk = chunk
         self.layers: set[int] = set()
         self.captured: dict[int, torch.Tensor] = {}
-        self.one_by_one = False
+        self.one_by_one = self.windowed = False
         self._cache, self._capture = cache, capture
         self._made: dict[Hashable, Any] = {}  # indices, masks and plans, the same in all layers
         self._watched = [
@@ -185,6 +186,7 @@ class PackedChunk:
             raise NotPackableError
         layer = int(module.layer_idx)
         self.layers.add(layer)
+        self.windowed |= window is not None
         keys, values = (  # (slots, heads, d)
             self._cache.pool((kind, layer), self.chunk, new[0].transpose(0, 1))
             for kind, new in (("keys", key), ("values", value))

@@ -61,11 +61,13 @@ class Scorer(ABC):
         output_spans: Where each output token lies in the output.
         has_question: Whether pinned text stands between the last feature and the output.
         supports_cached: Whether this prompt can be scored with ``cached=True``.
+        notes: What the reader of a result should know about how it is scored.
     """
 
     output_spans: tuple[Span, ...]
     has_question: bool = False
     supports_cached: bool = False
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:

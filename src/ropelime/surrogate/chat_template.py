@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.surrogate.templates import EndlessTemplateError, check_template, cut_off
 from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
 from ropelime.typing import Ints
 
@@ -61,6 +62,9 @@ class Encoder:
             )
         self._tokenizer = tokenizer
         template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
+        named = tokenizer.chat_template if isinstance(tokenizer.chat_template, dict) else {}
+        for each in (template, *named.values()):
+            check_template(each)
         control = {
             str(token)
             for token in tokenizer.added_tokens_decoder.values()
@@ -120,6 +124,8 @@ class Encoder:
         for turns in _turns(prompt):
             try:
                 return self._place(prompt, turns)
+            except EndlessTemplateError:
+                raise
             except (InputError, ModelError) as error:
                 refused.append(error)
         raise refused[0]  # of the messages as they are: the other ways are our doing
@@ -159,7 +165,10 @@ class Encoder:
         ]
         how = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         try:
-            return str(self._tokenizer.apply_chat_template(messages, **how))
+            with cut_off():
+                return str(self._tokenizer.apply_chat_template(messages, **how))
+        except EndlessTemplateError:
+            raise
         except Exception as error:
             raise InputError(
                 f"The chat template of the surrogate refuses these messages ({error}). Their "

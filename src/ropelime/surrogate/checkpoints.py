@@ -17,6 +17,8 @@ Say = Callable[[str], None]  # takes a line for each step that takes a while
 
 LOADING = threading.RLock()  # redirections and what transformers sets while it loads are the process's
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+_PICKLES = ["*.bin", "*.pt", "*.pth"]  # weights that run code when they are read, if their author wants
+_NO_CODE = {"trust_remote_code": False}  # nor does transformers ask whether to run it
 
 # The packages that transformers needs to read a quantised checkpoint, by its method: package, module.
 _READERS = {
@@ -27,25 +29,51 @@ _READERS = {
 }
 
 
-def fetch_from_hub(hub: str) -> Path:
+def fetch_from_hub(hub: str, *, allow_pickle: bool = False) -> Path:
     """Download a model into the hub's own cache, with its progress bars; quick if it is there."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub, allow_patterns=_HUB_FILES))
+        folder = Path(snapshot_download(hub, allow_patterns=_HUB_FILES))
+        if allow_pickle and not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(hub, allow_patterns=[*_HUB_FILES, "*.bin"]))
     except Exception as error:
         raise _load_error(hub, error) from error
+    if not allow_pickle and not any(folder.glob("*.safetensors")):
+        raise _pickled(hub)
+    return folder
 
 
-def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tuple[Any, Any]:
+def _check_local(folder: Path) -> None:
+    """Refuse a directory whose weights can run code when they are read."""
+    pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+    if pickles and not any(folder.glob("*.safetensors")):
+        raise _pickled(str(folder), f": its weights are in {pickles[0]}")
+
+
+def _pickled(shown: str, found: str = "") -> ModelError:
+    return ModelError(
+        f"{shown} has no .safetensors file{found}. Other formats can run code of a model's author when "
+        "they are read. Use a model with safetensors, or a .gguf file; or, if you trust the author, "
+        "pass allow_pickle=True to load_surrogate (--allow-pickle)."
+    )
+
+
+def load_files(
+    folder: str, gguf: str | None, *, dtype: str, device: str, allow_pickle: bool = False
+) -> tuple[Any, Any]:
     """Load a model and its tokenizer out of a directory, a GGUF file in it, or a hub id.
 
-    A quantised checkpoint keeps its own dtype. The device ``"auto"`` is all that is there.
+    A quantised checkpoint keeps its own dtype. The device ``"auto"`` is all that is there. Code that
+    comes with a model is never run, and weights must be safetensors unless ``allow_pickle``.
     """
     import torch
     import transformers
 
     options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    weights = {} if gguf or allow_pickle else {"use_safetensors": True}
+    if weights and Path(folder).is_dir():
+        _check_local(Path(folder))
     extra = {"gguf_file": gguf} if gguf else {}
     if gguf and hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed, and slow
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
@@ -55,15 +83,20 @@ def load_files(folder: str, gguf: str | None, *, dtype: str, device: str) -> tup
     try:
         with quietly():
             if not gguf:
-                config = transformers.AutoConfig.from_pretrained(folder)
+                config = transformers.AutoConfig.from_pretrained(folder, **_NO_CODE)
+                _check_kernels(config, shown)
                 quantised = getattr(config, "quantization_config", None)
                 if quantised is not None:
                     options = {"dtype": "auto", "device_map": device}
+                if getattr(config, "use_mamba_kernels", False) and find_spec("mamba_ssm") is None:
+                    options["use_mamba_kernels"] = False  # older releases refuse to do without
             if device == "auto":
                 options["device_map"] = device
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, **extra, **options, output_loading_info=True
+                folder, **extra, **options, **weights, **_NO_CODE, output_loading_info=True
             )
+    except ModelError:
+        raise
     except Exception as error:
         raise _load_error(shown, error, quantised) from error
     if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers
@@ -82,9 +115,25 @@ def load_tokenizer(folder: str, gguf: str | None) -> Any:
     extra = {"gguf_file": gguf} if gguf else {}
     try:
         with quietly():
-            return transformers.AutoTokenizer.from_pretrained(folder, **extra)
+            return transformers.AutoTokenizer.from_pretrained(folder, **extra, **_NO_CODE)
     except Exception as error:
         raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
+
+
+def _check_kernels(config: Any, shown: str) -> None:
+    """Refuse a config that names code on the hub for its attention or its experts."""
+    for part in (config, config.get_text_config()):
+        for name in ("_attn_implementation", "_experts_implementation"):
+            if "/" in str(getattr(part, name, None)):
+                raise _needs_code(shown, f"its config asks for {getattr(part, name)}")
+
+
+def _needs_code(shown: str, why: str) -> ModelError:
+    return ModelError(
+        f"{shown} needs code that does not come with transformers ({why}), and code from elsewhere is "
+        "never run. Use a model of an architecture that your transformers has; a newer release may "
+        "have this one: pip install -U transformers"
+    )
 
 
 def transformers_release() -> str:
@@ -102,6 +151,8 @@ def method_of(quantised: Any) -> str:
 def _load_error(shown: str, error: Exception, quantised: Any = None) -> ModelError:
     """What is missing, or damaged, or cannot be reached."""
     first = first_line(error, 300)
+    if "trust_remote_code" in str(error):
+        return _needs_code(shown, "it brings its own")
     method = "" if quantised is None else method_of(quantised)
     readers = _READERS.get(method, {})
     if method == "awq" and transformers_release() == "4":

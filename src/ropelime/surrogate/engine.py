@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from transformers import DynamicCache
 
 from ropelime.errors import ModelError
-from ropelime.surrogate.architecture import layers_of, longest_cached, longest_packed
+from ropelime.surrogate.architecture import layers_of, longest_cached, longest_packed, sliding_window
 from ropelime.surrogate.attention import (
     NotPackableError,
     PackedChunk,
@@ -30,7 +31,7 @@ from ropelime.surrogate.norms import fused_norms, plain_norms
 from ropelime.surrogate.packing import Cursor, Packer
 from ropelime.surrogate.sequences import LazySequences
 from ropelime.surrogate.tokens import TokenSequence
-from ropelime.typing import Ints
+from ropelime.typing import Ints, Masks
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
 
@@ -68,26 +69,46 @@ class Capture:
 OnResult = Callable[[ForwardResult], None]
 
 
+@dataclass(frozen=True)
+class Ways:
+    """What a model supports besides plain forward passes, as far as its config does not say.
+
+    Attributes:
+        packs: Whether sequences can be packed.
+        caches: Whether sequences can attend to some of the cached keys of a prompt.
+        moves: Whether tokens can be given other positions; not with ALiBi, nor in recurrent models.
+        note: What the reader of a result should know about it; empty if all is as expected.
+    """
+
+    packs: bool = True
+    caches: bool = True
+    moves: bool = True
+    note: str = ""
+
+
 class Engine:
     """Runs token sequences through one model."""
 
     def __init__(self, model: Any, name: str) -> None:
         """Take a model, and its name for errors."""
-        self._model, self._name = model, name
+        self.model, self.name = model, name
+        self.ways = Ways()
         self._longest_packed, self._longest_cached = longest_packed(model), longest_cached(model)
         self._layers = layers_of(model)
         self._norms = plain_norms(model) if input_device(model).type == "cuda" else []
         self._configs = configs_of(model)
+        self._takes_cache = "use_cache" in inspect.signature(model.forward).parameters
         config = model.config.get_text_config()
-        self._depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
+        self._window = sliding_window(model)
+        self.depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
 
     def packs(self, longest: int) -> bool:
         """Whether sequences of this length are packed."""
-        return longest <= self._longest_packed
+        return self.ways.packs and longest <= self._longest_packed
 
     def supports_cached(self, length: int) -> bool:
         """Whether sequences can attend to the cached prefix of a prompt of this length."""
-        return length <= self._longest_cached
+        return self.ways.caches and length <= self._longest_cached
 
     def run(
         self,
@@ -114,27 +135,28 @@ class Engine:
             try:
                 return self._run_packed(sequences, on_result, capture, tokens, progress)
             except NotPackableError:
-                self._longest_packed = 0
+                self.ways = replace(self.ways, packs=False)
         try:
-            return self._run_one_by_one(sequences, on_result, capture, progress)
+            run = self._run_one_by_one(sequences, on_result, capture, progress)
+            return run, self.ways.note
         except OUT_OF_MEMORY as error:
             if not is_out_of_memory(error):
                 raise
             raise ModelError(
-                f"{self._name} runs one masked prompt at a time, and the longest does not fit into the "
-                f"memory of {input_device(self._model)}. Use a smaller surrogate, dtype='bfloat16', or "
+                f"{self.name} runs one masked prompt at a time, and the longest does not fit into the "
+                f"memory of {input_device(self.model)}. Use a smaller surrogate, dtype='bfloat16', or "
                 "a device with more memory."
             ) from error
 
     def _run_packed(
         self,
-        sequences: Sequence[TokenSequence],
+        sequences: LazySequences,
         on_result: OnResult,
         capture: Capture,
         tokens: int | None,
         progress: Progress | None,
     ) -> tuple[Ints, str]:
-        model = self._model
+        model = self.model
         packer = Packer(sequences, cascade=has_cascade(input_device(model), model.dtype))
         cache = PrefixCache(packer.capacity)
         limits = BatchLimits(model, tokens)
@@ -152,7 +174,10 @@ class Engine:
                 packed = PackedChunk(chunk, cache, capture.keys, capture.attention)
                 try:
                     with limits.watch(len(chunk.ids)), running(packed):
-                        on_result(self._forward_packed(packed, cache, capture.hidden))
+                        result = self._forward_packed(packed, cache, capture.hidden)
+                        if not packed.windowed and sequences.max_end > self._window:
+                            raise NotPackableError  # its window is in a mask, which is not used here
+                        on_result(result)
                     cache.commit(chunk)
                     packer.cascade &= not packed.one_by_one
                 except OUT_OF_MEMORY as error:
@@ -162,7 +187,7 @@ class Engine:
                 del packed  # its keys need not be kept while memory is measured or freed
                 if failed is not None:
                     cache.discard()
-                    note = limits.shrink(self._name, failed)
+                    note = limits.shrink(self.name, failed)
                     continue
                 done += len(chunk.ids)
                 cursor = following
@@ -174,10 +199,10 @@ class Engine:
         self, packed: PackedChunk, cache: PrefixCache, capture_hidden: Collection[int]
     ) -> ForwardResult:
         chunk = packed.chunk
-        logits, inputs = self._logits(
-            chunk.ids, chunk.positions, chunk.outputs, capture_hidden, use_cache=False
+        logits, inputs, _ = self._logits(
+            chunk.ids, chunk.positions, chunk.outputs, capture_hidden, attention_mask=None
         )
-        if len(packed.layers) < self._depth:
+        if len(packed.layers) < self.depth:
             raise NotPackableError  # some layers mix tokens in another way
         hidden = {n: cache.pool(("hidden", n), chunk, states[0]) for n, states in inputs.items()}
         slots = torch.as_tensor(np.concatenate([np.zeros(0, dtype=np.int64), *chunk.slots]))
@@ -196,7 +221,7 @@ class Engine:
         on_result: OnResult,
         capture: Capture,
         progress: Progress | None,
-    ) -> tuple[Ints, str]:
+    ) -> Ints:
         """One sequence per forward pass, with the model's own attention; only cached ones share."""
         lengths = np.array([sequence.length for sequence in sequences])
         total, done = int(lengths.sum()), 0
@@ -204,70 +229,104 @@ class Engine:
         for sequence in sequences:
             if progress:
                 progress(done, total)
-            cache = DynamicCache()
+            cache: Any = None
             if sequence.prefix_mask is not None:
-                kept = torch.as_tensor(np.flatnonzero(sequence.prefix_mask))
-                for layer, held in enumerate(prefix.layers):
-                    k, v = (t[:, :, kept.to(t.device)] for t in (held.keys, held.values))
-                    cache.update(k, v, layer)
+                cache = _some_of(prefix, sequence.prefix_mask)
+            elif not sequence.n_outputs:  # the prompt that cached sequences attend to
+                prefix = cache = DynamicCache()
+            elif capture.keys:
+                cache = self._fresh_cache()
             on_result(self._forward(sequence, cache, capture))
-            if not sequence.cached:
-                prefix = cache
             done += sequence.length
         if progress:
             progress(total, total)
-        return lengths, ""
+        return lengths
 
-    def _forward(self, sequence: TokenSequence, cache: DynamicCache, capture: Capture) -> ForwardResult:
-        """One forward pass over a sequence, behind what its KV cache holds."""
+    def _forward(self, sequence: TokenSequence, cache: Any, capture: Capture) -> ForwardResult:
+        """One forward pass over a sequence, behind what its KV cache holds if it has one."""
         count = sequence.n_outputs
-        moved = sequence.cached or sequence.end > sequence.length  # ALiBi models take no positions
-        logits, inputs = self._logits(
+        moved = sequence.cached or (self.ways.moves and sequence.end > sequence.length)
+        how = {} if cache is None else {"past_key_values": cache}
+        logits, inputs, cache = self._logits(
             sequence.ids,
             sequence.positions if moved else None,
             np.arange(sequence.length - count, sequence.length),
             capture.hidden,
-            past_key_values=cache,
-            use_cache=True,
+            use_cache=cache is not None or bool(capture.keys),
+            **how,
         )
         scored = np.stack([np.full(count, sequence.index), np.arange(-count, 0)], 1)
         if sequence.cached:
             return ForwardResult(scored, logits, [], [sequence], {}, {})
-        keys = {layer: _keys(cache, layer, self._name) for layer in capture.keys}
+        keys = {layer: self._captured_keys(cache, layer, sequence.length) for layer in capture.keys}
         hidden = {layer: states[0] for layer, states in inputs.items()}
         return ForwardResult(scored, logits, [sequence], [], keys, hidden)
 
     def _logits(
         self, ids: Ints, positions: Ints | None, outputs: Ints, hidden: Collection[int], **how: Any
-    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """(K, V) logits at some of the tokens, and the (1, N, H) inputs of some layers."""
-        device = input_device(self._model)
-        if positions is not None:
-            how["position_ids"] = torch.as_tensor(positions, device=device)[None]
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor], Any]:
+        """(K, V) logits at some of the tokens, (1, N, H) inputs of some layers, and the KV cache."""
         with (
-            logits_only_at(self._model, outputs),
+            logits_only_at(self.model, outputs),
             layer_inputs(self._layers, hidden) as inputs,
         ):
-            found = self._model(input_ids=torch.as_tensor(ids, device=device)[None], **how)
-        return found.logits[0], inputs
+            found = self.plain(ids, positions, **how)
+        logits = found.logits[0]
+        if len(logits) != len(outputs):  # of a model that does not compute them by its last layer
+            logits = logits[torch.as_tensor(outputs, device=logits.device)]
+        return logits, inputs, getattr(found, "past_key_values", None)
 
-    def keys(self, ids: torch.Tensor, positions: torch.Tensor, layer: int) -> torch.Tensor:
-        """(q, heads, d) rotated keys of one layer over a few tokens."""
-        cache = DynamicCache()
-        self._model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
-        return _keys(cache, layer, self._name)
+    def plain(
+        self, ids: Ints, positions: Ints | None = None, *, use_cache: bool = False, **how: Any
+    ) -> Any:
+        """What the model itself gives for one sequence; it counts positions itself if they are None."""
+        device = input_device(self.model)
+        if positions is not None:
+            how["position_ids"] = torch.as_tensor(positions, device=device)[None]
+            if "past_key_values" not in how:  # or gaps would be taken for the ends of packed sequences
+                how.setdefault("attention_mask", torch.ones_like(how["position_ids"]))
+        if self._takes_cache:  # GPT-1 knows no such option
+            how["use_cache"] = use_cache
+        return self.model(input_ids=torch.as_tensor(ids, device=device)[None], **how)
+
+    def keys(self, ids: Ints, positions: Ints, layer: int) -> torch.Tensor | None:
+        """(q, heads, d) rotated keys of one layer over a few tokens; None if it keeps none."""
+        cache = self._fresh_cache()
+        how = {} if cache is None else {"past_key_values": cache}
+        found = self.plain(ids, positions, use_cache=True, **how)
+        return _kept_keys(getattr(found, "past_key_values", None), layer, len(ids))
+
+    def _fresh_cache(self) -> DynamicCache | None:
+        """A KV cache that keeps all keys; None, for the model's own, if that must hold more."""
+        return DynamicCache() if self.ways.packs or self.ways.caches else None
+
+    def _captured_keys(self, cache: Any, layer: int, tokens: int) -> torch.Tensor:
+        keys = _kept_keys(cache, layer, tokens)
+        if keys is None:
+            raise ModelError(
+                f"{self.name} does not keep the keys of layer {layer} in a KV cache, so "
+                "kernel='rope-rwmd' cannot use them. Use kernel='hamming', 'cosine' or 'uniform' with "
+                "it."
+            )
+        return keys
 
 
-def _keys(cache: Any, layer: int, name: str) -> torch.Tensor:
-    """(q, heads, d) keys that a model has put into its KV cache."""
+def _kept_keys(cache: Any, layer: int, tokens: int) -> torch.Tensor | None:
+    """(q, heads, d) keys of so many tokens that a model has put into its KV cache, if it has."""
     layers = getattr(cache, "layers", ())
-    if layer >= len(layers) or getattr(layers[layer], "keys", None) is None:
-        raise ModelError(
-            f"{name} does not keep the keys of layer {layer} in a KV cache, so kernel='rope-rwmd' "
-            "cannot use them. Use kernel='hamming', 'cosine' or 'uniform' with it."
-        )
-    found: torch.Tensor = layers[layer].keys[0].transpose(0, 1)
-    return found
+    keys: torch.Tensor | None = getattr(layers[layer], "keys", None) if layer < len(layers) else None
+    if keys is None or keys.ndim != 4 or keys.shape[2] != tokens:
+        return None
+    return keys[0].transpose(0, 1)
+
+
+def _some_of(prefix: Any, mask: Masks) -> DynamicCache:
+    """The KV cache of a prompt with some of its tokens only."""
+    kept, cache = torch.as_tensor(np.flatnonzero(mask)), DynamicCache()
+    for layer, held in enumerate(prefix.layers):
+        k, v = (t[:, :, kept.to(t.device)] for t in (held.keys, held.values))
+        cache.update(k, v, layer)
+    return cache
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ropelime.errors import InputError, first_line
 from ropelime.surrogate.base import FunctionSurrogate, Surrogate
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.checkpoints import LOADING, Say, fetch_from_hub, load_files
+from ropelime.surrogate.embedded import cache_folder
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -45,7 +46,12 @@ def resolve_surrogates(spec: object, *, say: Say | None = None) -> list[Surrogat
 
 
 def load_surrogate(
-    name: str, *, device: str | None = None, dtype: str | None = None, say: Say | None = None
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    allow_pickle: bool = False,
+    say: Say | None = None,
 ) -> Surrogate:
     """Load a model once; the next call with the same arguments gives back the same one.
 
@@ -56,6 +62,8 @@ def load_surrogate(
             spreads a model that needs it over several GPUs, and over the CPU where they are full.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"``; chosen for the device if not given.
             A quantised checkpoint keeps its own.
+        allow_pickle: Whether weights may be read that are no safetensors or GGUF file. Reading them
+            can run code of the model's author.
         say: Called with a line for each step that takes a while.
     """
     if dtype is not None and dtype not in _DTYPES:
@@ -69,14 +77,19 @@ def load_surrogate(
         return ServerSurrogate.of(name, say=say)
     folder, gguf = locate(name, say=say)
     if not Path(folder).is_dir():
-        fetch_from_hub(folder)
+        fetch_from_hub(folder, allow_pickle=allow_pickle)
     with LOADING:
-        return _loaded(name, folder, gguf, device, dtype)
+        return _loaded(name, folder, gguf, device, dtype, allow_pickle)
 
 
 @lru_cache(maxsize=2)
 def _loaded(
-    name: str, folder: str, gguf: str | None, device: str | None, dtype: str | None
+    name: str,
+    folder: str,
+    gguf: str | None,
+    device: str | None,
+    dtype: str | None,
+    allow_pickle: bool,
 ) -> Surrogate:
     yield_cores()
     with _without_garbage_collection():
@@ -89,8 +102,10 @@ def _loaded(
         if device != "auto":
             check_device(device)
         dtype = dtype or best_dtype(best_device() if device == "auto" else device)
-        model, tokenizer = load_files(folder, gguf, dtype=dtype, device=device)
-        return LocalSurrogate(model, tokenizer, name=name)
+        model, tokenizer = load_files(
+            folder, gguf, dtype=dtype, device=device, allow_pickle=allow_pickle
+        )
+        return LocalSurrogate(model, tokenizer, name=name, checks=cache_folder())
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ from ropelime.surrogate.engine import Capture, Engine
 from ropelime.surrogate.logprobs import Head, ScoreCollector, distinct, route
 from ropelime.surrogate.memory import input_device
 from ropelime.surrogate.rotary import RotaryDistances, Rotation, candidates, measure, refuse
+from ropelime.surrogate.selfcheck import checked
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.surrogate.tokens import ContextWindow, TokenizedPrompt, tokenize
 from ropelime.text.features import Feature
@@ -40,18 +42,28 @@ from ropelime.typing import Ints, Masks
 # A model runs once at a time: it may serve several threads, and several surrogates.
 _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 _LOCKING = threading.Lock()
+_UNMOVED = (
+    "{} takes no positions (ALiBi, a recurrent model, or one that counts for itself), so "
+    "ablation='in-place' does the same as 'delete'."
+)
 
 
 class LocalSurrogate(Surrogate):
     """A causal language model of transformers with its tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
-        """Take a model, on the device and in the dtype that it runs in, and its fast tokenizer."""
+    def __init__(
+        self, model: Any, tokenizer: Any, *, name: str | None = None, checks: Path | None = None
+    ) -> None:
+        """Take a model, on the device and in the dtype that it runs in, and its fast tokenizer.
+
+        ``checks`` is a folder that keeps how each model can be run, for later processes.
+        """
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.name = name or str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
         self.encoder = Encoder(tokenizer)
         self.engine = Engine(model, self.name)
+        self.engine.ways = checked(self.engine, folder=checks)
         config = model.config.get_text_config()
         self.layers, self.vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
         self.window: int | None = getattr(config, "max_position_embeddings", None) or None  # tokens
@@ -152,7 +164,7 @@ class LocalSurrogate(Surrogate):
         """The heads that ``preset="instant"`` looks at: learnt ones, or all of the middle layers."""
         if (learnt := learnt_heads(self.shape)) is not None:
             return learnt
-        count = int(self.model.config.get_text_config().num_attention_heads)
+        count = int(getattr(self.model.config.get_text_config(), "num_attention_heads", 1))
         middle = range(self.layers // 2, max(self.layers * 5 // 6, self.layers // 2 + 1))
         return [(layer, number, 1.0) for layer in middle for number in range(count)]
 
@@ -160,7 +172,7 @@ class LocalSurrogate(Surrogate):
     def shape(self) -> str:
         """What tells models of one kind and size from all others."""
         config = self.model.config.get_text_config()
-        heads = f"{self.layers} layers of {config.num_attention_heads} heads"
+        heads = f"{self.layers} layers of {getattr(config, 'num_attention_heads', 0)} heads"
         return f"{config.model_type}, {heads}, {config.hidden_size} wide, {self.vocabulary} tokens"
 
     def rotation(self, layer: int | float) -> Rotation:
@@ -182,11 +194,14 @@ class LocalSurrogate(Surrogate):
 
     def _measured(self, layer: int) -> Rotation | None:
         if layer not in self._rotations:
-            ids = torch.arange(8, 24, device=self.device)[None] % self.vocabulary
-            places = torch.arange(ids.shape[1], device=self.device)[None]
+            ids = np.arange(8, 24) % self.vocabulary
+            places = np.arange(len(ids))
             with self.lock, torch.inference_mode():
-                keys = [self.engine.keys(ids, places + shift, layer) for shift in (0, 1)]
-            self._rotations[layer] = measure(keys[0], keys[1], self.model, layer)
+                before, after = (self.engine.keys(ids, places + shift, layer) for shift in (0, 1))
+            if before is not None and after is not None:
+                self._rotations[layer] = measure(before, after, self.model, layer)
+            else:  # a layer without attention
+                self._rotations[layer] = None
         return self._rotations[layer]
 
 
@@ -199,6 +214,8 @@ class LocalScorer(Scorer):
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
+        if tokenized.ablation.how == "in-place" and not surrogate.engine.ways.moves:
+            self.notes = (_UNMOVED.format(surrogate.name),)
 
     def score(
         self,
@@ -228,8 +245,14 @@ class LocalScorer(Scorer):
         name = self.surrogate.name
         ContextWindow(name, self.surrogate.window).check_placeholders(sequences.max_end + 1)
         if cached and not self.supports_cached:
+            longer = self.surrogate.engine.supports_cached(1)
+            why = (
+                "attend to all of a prompt this long in the same way"
+                if longer
+                else ("let later tokens attend to a part of its KV cache")
+            )
             raise ModelError(
-                f"{name} does not attend to all of a prompt this long in the same way, "
-                "so the prompt cannot be scored with its KV cache. Use scoring='exact'."
+                f"{name} ({type(self.surrogate.model).__name__}) does not {why}, so the prompt cannot "
+                "be scored with its KV cache. Use scoring='exact'."
             )
         return sequences
