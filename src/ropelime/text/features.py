@@ -14,11 +14,12 @@ import numpy.typing as npt
 from ropelime.errors import InputError, NoTokenizerError
 from ropelime.registry import unknown
 from ropelime.text import segmentation as segment
-from ropelime.text.prompt import Prompt, Span
+from ropelime.text.prompt import Prompt, Span, naming_field
 
 _SPLITTERS = {"word": segment.words, "sentence": segment.sentences, "paragraph": segment.paragraphs}
 _NEEDS = {"document": "context", "message": "messages"}  # the kind of prompt that has such parts
-GRANULARITIES = ("token", *_SPLITTERS, *_NEEDS)
+PARTS = tuple(_NEEDS)  # granularities for which no text is cut
+GRANULARITIES = ("token", *_SPLITTERS, *PARTS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ def split(
             :meth:`ropelime.surrogate.Surrogate.token_spans` does. Every feature then owns at least one
             token, unless the surrogate has no tokenizer. ``"token"`` needs it.
     """
+    with naming_field("features"):
+        return _split(prompt, features, token_spans)
+
+
+def _split(
+    prompt: Prompt,
+    features: str | Sequence[Span],
+    token_spans: Callable[[Prompt], Sequence[Span]] | None,
+) -> tuple[Feature, ...]:
     text = prompt.text
     if not isinstance(features, str):
         found = _given(prompt, features)
