@@ -15,13 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 
 import ropelime
 from ropelime.method.schedule import Budget
 from ropelime.options import PRESETS, Options
 from ropelime.text import features
 from ropelime.text.segmentation import words
+from ropelime.web import api
 from ropelime.web import settings as web_settings
+from ropelime.web.schema import parsed
 from ropelime.web.service import Service, snippet
 from web_server import (
     CHAT,
@@ -285,6 +288,22 @@ def test_a_damaged_explanation_is_reported_in_the_log_only(tmp_path: Path) -> No
         assert refusal(answer, 500)["detail"] == "Internal error; the server's log has the details."
 
 
+def test_a_damaged_entry_is_listed_apart(tmp_path: Path) -> None:
+    with live(settings(tmp_path)) as (client, service):
+        names = [finished(client, PLAIN)["id"] for _ in range(3)]
+        for name, column in ((names[0], "'{}'"), (names[1], "'{'")):
+            with sqlite3.connect(service.history.path) as file:
+                file.execute(f"UPDATE explanations SET summary = {column} WHERE id = ?", (name,))
+            file.close()
+        page = client.get("/api/explanations").json()
+        assert [item["id"] for item in page["items"]] == names[2:]
+        assert page["damaged"] == [names[1], names[0]]
+        for name in page["damaged"]:
+            refusal(client.get(f"/api/explanations/{name}"), 500)
+            assert client.delete(f"/api/explanations/{name}").status_code == 204
+        assert client.get("/api/explanations").json()["damaged"] == []
+
+
 def test_the_stream_tells_the_whole_story(client: httpx.Client) -> None:
     name = client.post("/api/jobs", json=PLAIN).json()["id"]
     with client.stream("GET", f"/api/jobs/{name}/events") as stream:
@@ -457,6 +476,47 @@ MESSAGE = b'{"output": "a", "messages": [{"role": "user", "content": "One. Two."
 def test_broken_bodies_are_refused(client: httpx.Client, body: bytes, status: int) -> None:
     answer = client.post("/api/jobs", content=body, headers={"content-type": "application/json"})
     refusal(answer, status)
+
+
+WRONG = {
+    "chunks": '{"output": "a", "context": [%s]}' % ",".join(["1"] * 900_000),
+    "keys of chunks": '{"output": "a", "context": [%s]}' % ",".join(["{}"] * 600_000),
+    "messages": '{"output": "a", "messages": [%s]}' % ",".join(["{}"] * 600_000),
+    "parts": '{"output": "a", "messages": [{"role": "u", "content": [%s]}]}'
+    % ",".join(["1"] * 900_000),
+    "calls": '{"output": "a", "messages": [{"role": "u", "tool_calls": [%s]}]}'
+    % ",".join(["1"] * 900_000),
+    "spans": '{"output": "a", "prompt": "a", "features": [%s]}' % ",".join(["1"] * 900_000),
+    "ends": '{"output": "a", "prompt": "a", "features": [[%s]]}' % ",".join(['"a"'] * 450_000),
+    "surrogates": '{"output": "a", "surrogate": [%s]}' % ",".join(["1"] * 900_000),
+    "fields": '{"output": "a", %s}' % ",".join(f'"a{i}": 1' for i in range(160_000)),
+}
+
+
+@pytest.mark.parametrize("body", WRONG.values(), ids=WRONG)
+def test_the_first_errors_are_enough(client: httpx.Client, body: str) -> None:
+    """A million wrong items would take half a gigabyte to list."""
+    with pytest.raises(RequestValidationError) as raised:
+        parsed(body.encode())
+    assert 1 <= len(raised.value.errors()) <= 5
+    headers = {"content-type": "application/json"}
+    errors = refusal(client.post("/api/jobs", content=body, headers=headers), 422)["errors"]
+    assert 1 <= len(errors) <= 5
+
+
+def test_bodies_are_parsed_beside_the_event_loop(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def parse(body: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return parsed(body)
+
+    monkeypatch.setattr(api, "parsed", parse)
+    assert client.post("/api/jobs", json=PLAIN).status_code == 202
+    assert threads
+    assert "AnyIO worker" in threads[0]
 
 
 def test_only_json_is_read(client: httpx.Client) -> None:
