@@ -189,6 +189,7 @@ def _parts(prompt: Prompt) -> list[tuple[int, Span]]:
 
 def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
     text, parts = prompt.text, _parts(prompt)
+    begins = [start for _, (start, _) in parts]
     found: list[Feature] = []
     if not isinstance(spans, Iterable):
         raise InputError(f"features must be a granularity or a list of (start, end), not {spans!r}.")
@@ -210,6 +211,6 @@ def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
                 f"{where} overlaps or stands before features[{number - 1}] = ({found[-1].start}, "
                 f"{found[-1].end}). Spans must be sorted and disjoint."
             )
-        part = next((number for number, (a, b) in parts if a <= start < b), 0)
-        found.append(_feature(text, start, end, part))
+        part, (_, stop) = parts[max(0, bisect_right(begins, start) - 1)]
+        found.append(_feature(text, start, end, part if begins[0] <= start < stop else 0))
     return found
