@@ -128,21 +128,21 @@ class Load:
 
     async def _items(self, client: httpx.AsyncClient, draw: random.Random) -> None:
         item = draw.choice(["1", "{}", "[]"])
-        body = '{"output": "a", "%s": [%s]}' % (
-            draw.choice(["context", "messages", "features"]),
-            ",".join([item] * 600_000),
-        )
+        name = draw.choice(["context", "messages", "features"])
+        body = f'{{"output": "a", "{name}": [{",".join([item] * 600_000)}]}}'
         await self._post(client, body.encode())
 
     async def _marks(self, client: httpx.AsyncClient, draw: random.Random) -> None:
         mark = draw.choice(["។", "།", "၊", "ๆ", "\u17d2", "「a。」と“"])
         text = "One. " + mark * (100_000 // len(mark))
-        await self._post(client, {**PLAIN, "prompt": text, "features": draw.choice(["word", "sentence"])})
+        await self._post(
+            client, {**PLAIN, "prompt": text, "features": draw.choice(["word", "sentence"])}
+        )
 
     async def _blank(self, client: httpx.AsyncClient, draw: random.Random) -> None:
         blank = [{"role": "user", "content": ""}] * 15_000
-        told = [*blank, {"role": "user", "content": "One is here. Two is there."}]
-        await self._post(client, {"messages": told, "output": "a", "surrogate": "tiny"})
+        messages = [*blank, {"role": "user", "content": "One is here. Two is there."}]
+        await self._post(client, {"messages": messages, "output": "a", "surrogate": "tiny"})
 
     async def _garbage(self, client: httpx.AsyncClient, draw: random.Random) -> None:
         for _ in range(20):
@@ -219,7 +219,9 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=200, help="all of them (default 200)")
     parser.add_argument("--slow", type=int, default=20)
     parser.add_argument("--hostile", type=int, default=5)
-    parser.add_argument("--rest", type=float, default=65, help="seconds until what was left is looked at")
+    parser.add_argument(
+        "--rest", type=float, default=65, help="seconds until what was left is looked at"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:

@@ -111,7 +111,9 @@ def test_any_key_is_masked(key: str, before: str, way: str) -> None:
     assert WAYS[way](key) not in hidden(text, key)
 
 
-@pytest.mark.parametrize("key", ["a\\b\\c\\d\\e\\f\\g\\h", "%25" * 9, "&amp;#" * 9, "0x00=" * 9, "5c\\5c\\5c\\5c"])
+@pytest.mark.parametrize(
+    "key", ["a\\b\\c\\d\\e\\f\\g\\h", "%25" * 9, "&amp;#" * 9, "0x00=" * 9, "5c\\5c\\5c\\5c"]
+)
 def test_keys_that_look_like_escapes_cost_no_more(key: str) -> None:
     assert hidden(f"<{key}>", key) == f"<{MASK}>"
     for text in ("\\" * 5000, "%25" * 2000, key[:-1] * 500, key[:-1] + "\\" * 5000):

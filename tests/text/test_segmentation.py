@@ -342,7 +342,14 @@ def test_blank_lines_end_sentences_and_paragraphs(parts: list[str]) -> None:
 CATEGORIES: dict[str, list[str]] = {}
 for _code in range(0x110000):
     CATEGORIES.setdefault(unicodedata.category(chr(_code)), []).append(chr(_code))
-UNITS = [*".!?…。។།။๏\"'“”«»「」()[]*_`#|-•1aX \n\u0301\u200d\xad🎉🇦", "Dr. ", "1. ", ". \u200d", "x.Y", "ก็"]
+UNITS = [
+    *".!?…。។།။๏\"'“”«»「」()[]*_`#|-•1aX \n\u0301\u200d\xad🎉🇦",
+    "Dr. ",
+    "1. ",
+    ". \u200d",
+    "x.Y",
+    "ก็",
+]
 
 
 def repeated(draw: random.Random, size: int) -> tuple[str, str]:
@@ -377,7 +384,9 @@ def test_time_grows_with_the_length(seed: int) -> None:
 
 
 @pytest.mark.parametrize("lead", ["", "a", "ក"])
-@pytest.mark.parametrize("mark", ["។", "།", "၊", "๏", "ๆ", "\u17d2", "\u0e31", "\u103a", "𖿢", "、", "\xad"])
+@pytest.mark.parametrize(
+    "mark", ["។", "།", "၊", "๏", "ๆ", "\u17d2", "\u0e31", "\u103a", "𖿢", "、", "\xad"]
+)
 def test_runs_of_marks_are_cut_in_a_moment(lead: str, mark: str) -> None:
     """Thirty thousand of them used to take twenty seconds."""
     text = lead + mark * 30_000

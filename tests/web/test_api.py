@@ -20,8 +20,7 @@ from fastapi.exceptions import RequestValidationError
 import ropelime
 from ropelime.method.schedule import Budget
 from ropelime.options import PRESETS, Options
-from ropelime.text import features
-from ropelime.text.segmentation import words
+from ropelime.text import features, segmentation
 from ropelime.web import api
 from ropelime.web import settings as web_settings
 from ropelime.web.schema import parsed
@@ -478,18 +477,21 @@ def test_broken_bodies_are_refused(client: httpx.Client, body: bytes, status: in
     refusal(answer, status)
 
 
+def wrong(template: str, item: str) -> str:
+    """A body of almost two megabytes with that item again and again."""
+    return template.replace("X", ",".join([item] * (1_800_000 // (len(item) + 1))))
+
+
 WRONG = {
-    "chunks": '{"output": "a", "context": [%s]}' % ",".join(["1"] * 900_000),
-    "keys of chunks": '{"output": "a", "context": [%s]}' % ",".join(["{}"] * 600_000),
-    "messages": '{"output": "a", "messages": [%s]}' % ",".join(["{}"] * 600_000),
-    "parts": '{"output": "a", "messages": [{"role": "u", "content": [%s]}]}'
-    % ",".join(["1"] * 900_000),
-    "calls": '{"output": "a", "messages": [{"role": "u", "tool_calls": [%s]}]}'
-    % ",".join(["1"] * 900_000),
-    "spans": '{"output": "a", "prompt": "a", "features": [%s]}' % ",".join(["1"] * 900_000),
-    "ends": '{"output": "a", "prompt": "a", "features": [[%s]]}' % ",".join(['"a"'] * 450_000),
-    "surrogates": '{"output": "a", "surrogate": [%s]}' % ",".join(["1"] * 900_000),
-    "fields": '{"output": "a", %s}' % ",".join(f'"a{i}": 1' for i in range(160_000)),
+    "chunks": wrong('{"output": "a", "context": [X]}', "1"),
+    "keys of chunks": wrong('{"output": "a", "context": [X]}', "{}"),
+    "messages": wrong('{"output": "a", "messages": [X]}', "{}"),
+    "parts": wrong('{"output": "a", "messages": [{"role": "u", "content": [X]}]}', "1"),
+    "calls": wrong('{"output": "a", "messages": [{"role": "u", "tool_calls": [X]}]}', "1"),
+    "spans": wrong('{"output": "a", "prompt": "a", "features": [X]}', "1"),
+    "ends": wrong('{"output": "a", "prompt": "a", "features": [[X]]}', '"a"'),
+    "surrogates": wrong('{"output": "a", "surrogate": [X]}', "1"),
+    "fields": f'{{"output": "a", {",".join(f"{chr(34)}a{i}{chr(34)}: 1" for i in range(150_000))}}}',
 }
 
 
@@ -599,9 +601,7 @@ class Deaf(Slow):
             time.sleep(0.01)
 
 
-def test_a_job_stops_while_it_cuts_its_prompt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_stops_while_it_cuts_its_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropelime.web.service.SOON", 0.1)
     with live(settings(tmp_path, seconds=1)) as (client, service):
         service._loaded["tiny"] = Deaf()
@@ -621,7 +621,7 @@ def test_texts_are_not_cut_while_a_request_is_taken(
 ) -> None:
     def cut(text: str) -> Any:
         assert threading.current_thread().name == "ropelime-jobs", "only where it can be stopped"
-        return words(text)
+        return segmentation.words(text)
 
     monkeypatch.setitem(features._SPLITTERS, "word", cut)
     assert finished(client, {**PLAIN, "features": "word"})["state"] == "done"
@@ -629,8 +629,8 @@ def test_texts_are_not_cut_while_a_request_is_taken(
 
 def test_thousands_of_blank_messages_do_not_hold_the_queue(client: httpx.Client) -> None:
     blank = [{"role": "user", "content": ""}, {"role": "assistant", "content": " "}] * 7500
-    told = [*blank, {"role": "user", "content": "One is here. Two is there."}]
-    state = finished(client, {**CHAT, "messages": told, "features": "sentence"})
+    chat = [*blank, {"role": "user", "content": "One is here. Two is there."}]
+    state = finished(client, {**CHAT, "messages": chat, "features": "sentence"})
     assert (state["state"], state["field"]) == ("failed", "messages")
     assert "can read 4,096 in all" in state["error"]
 

@@ -136,9 +136,7 @@ class Panic(BaseException):
     """As pyo3 raises it where a tokenizer written in Rust panics."""
 
 
-def test_a_failure_says_why_and_the_queue_goes_on(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_says_why_and_the_queue_goes_on(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     def work(job: Job, request: BaseException | None) -> None:
         if request:
             raise request
@@ -220,9 +218,7 @@ def test_nothing_is_interrupted_while_it_saves(make: Make) -> None:
     assert saved == [True, True]
 
 
-def test_interruptions_never_reach_the_next_job(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interruptions_never_reach_the_next_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled at many moments, one job after the other: the queue survives all of them."""
     monkeypatch.setattr("ropelime.web.jobs._LOOK", 0.001)
 

@@ -48,9 +48,7 @@ def test_it_serves_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
         assert server.process.wait(20) == 0
 
 
-def test_the_address_is_shown_once_it_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def welcome(_: ServerSettings, port: int) -> None:
         socket.create_connection(("127.0.0.1", port), 5).close()  # refused before it listens
         shown.append(port)

@@ -179,7 +179,7 @@ def _read(line: Line) -> Prompt:
 def _check_size(what: str, given: Any, most: int, unit: str) -> None:
     if isinstance(given, (str, list, tuple)) and len(given) > most:
         raise InputError(
-            f"{what} has {len(given):,} {unit} and a batch takes at most {most:,}. Explain a part of it."
+            f"{what} has {len(given):,} {unit} and a batch takes at most {most:,}. Shorten it."
         )
 
 

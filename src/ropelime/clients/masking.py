@@ -45,14 +45,14 @@ _FAR = 64  # characters that each of a key may take, in what is looked at for th
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Decoded:
     """A text with escapes undone, and which place of it is which place of the text itself."""
 
     text: str
     marks: tuple[list[int], list[int]]  # places that belong together, in both texts; same steps between
 
     @classmethod
-    def of(cls, text: str, way: Any) -> _Reading:
+    def of(cls, text: str, way: Any) -> _Decoded:
         parts: list[str] = []
         ours, theirs, size, at = [0], [0], 0, 0
         for found in way.finditer(text):
@@ -84,7 +84,7 @@ class _Reading:
             at = self.text.find(written, at + len(written))
 
     def begun(self, written: str) -> int | None:
-        """Where this begins in the text itself and goes on beyond its end, if it does."""
+        """Where this begins in the text itself and continues beyond its end, if it does."""
         longest = min(len(written) - 1, len(self.text))
         sizes = (k for k in range(longest, 0, -1) if self.text.endswith(written[:k]))
         size = next(sizes, 0)
@@ -96,9 +96,9 @@ def hidden(text: str, key: str | None) -> str:
     if _harmless(key):
         return text
     ways = _written(str(key))
-    readings = [r for r in _readings(text) if any(written in r.text for written in ways)]
+    decoded = [r for r in _decodings(text) if any(written in r.text for written in ways)]
     shown, at = "", 0
-    for start, end in sorted({span for r in readings for written in ways for span in r.find(written)}):
+    for start, end in sorted({span for r in decoded for written in ways for span in r.find(written)}):
         if start >= at:
             shown += text[at:start] + MASK
         at = max(at, end)
@@ -113,17 +113,17 @@ def split_at_key(text: str, key: str | None) -> tuple[str, str]:
     tail = text[before:]
     escape = _BEGUN.search(tail)
     cuts = {len(tail), len(tail) if escape is None else escape.start()}
-    readings = [_Reading.of(tail[:cut], way) for cut in cuts for way in _WAYS]
-    begun = (r.begun(written) for r in readings for written in _written(str(key)))
+    decoded = [_Decoded.of(tail[:cut], way) for cut in cuts for way in _WAYS]
+    begun = (r.begun(written) for r in decoded for written in _written(str(key)))
     at = before + min(*cuts, *(place for place in begun if place is not None), len(tail))
     return text[:at], text[at:]
 
 
-def _readings(text: str) -> Iterator[_Reading]:
+def _decodings(text: str) -> Iterator[_Decoded]:
     """The ways to read a text, but for those that would not change it."""
     for way, needed in _WAYS.items():
         if not needed or any(char in text for char in needed):
-            yield _Reading.of(text, way)
+            yield _Decoded.of(text, way)
 
 
 def _harmless(key: str | None) -> bool:
@@ -132,7 +132,7 @@ def _harmless(key: str | None) -> bool:
 
 @lru_cache(maxsize=8)
 def _written(key: str) -> tuple[str, ...]:
-    """A key as it is written in one of the readings."""
+    """A key as it is written in one of the decoded texts."""
     ways = [regex.sub(_BETWEEN, "", key), key.encode().hex()]
     # What base64 makes of it behind 0, 1 or 2 other bytes, less the ends that depend on others.
     for before, skipped in enumerate((0, 2, 3)):

@@ -198,9 +198,7 @@ def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
             continue
         if opener := _OPENER.search(flat, max(last, cut - 8), cut):
             cut -= len(opener[0])
-        elif number and number.start("after") <= cut <= number.end():
-            continue
-        elif _GLUE.match(flat, cut, end):
+        elif (number and number.start("after") <= cut <= number.end()) or _GLUE.match(flat, cut, end):
             continue
         elif trailer := _TRAILER.match(flat, cut, end)[0]:
             cut += len(trailer)

@@ -13,7 +13,8 @@ BACKLOG = 128  # connections that may wait to be accepted, and are accepted at o
 _OTHER_FILES = 128  # open files that are not connections: models, the history, libraries
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\n"
-    b"content-type: text/plain\r\ncontent-length: 46\r\n\r\nToo many connections are open. Try again soon."
+    b"content-type: text/plain\r\ncontent-length: 46\r\n\r\n"
+    b"Too many connections are open. Try again soon."
 )
 
 

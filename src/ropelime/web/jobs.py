@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 class Stopped(BaseException):
     """Raised within the work of a job that was cancelled, abandoned or has used up its time.
 
-    It is not an Exception: no library takes it for an error of its own and goes on.
+    It is not an Exception: no library takes it for an error of its own and continues.
     """
 
 
@@ -239,7 +239,7 @@ class Jobs(Generic[R]):
             del job, request  # a prompt may be large, and the next job may come much later
 
     def _outcome(self, job: Job, request: R) -> Outcome:
-        """Run a job; whatever is raised, the queue goes on."""
+        """Run a job; whatever is raised, the queue continues."""
         try:
             try:
                 self.work(job, request)

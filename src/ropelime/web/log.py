@@ -30,7 +30,9 @@ class Bounded(logging.Filter):
             return False
         self._left -= 1
         if self._lost:
-            record.msg = f"({self._lost:,} records before this one were left out.) {record.getMessage()}"
+            record.msg = (
+                f"({self._lost:,} records before this one were left out.) {record.getMessage()}"
+            )
             record.args, self._lost = (), 0
         return True
 
@@ -55,7 +57,7 @@ _CONFIG: dict[str, Any] = {
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "filters": ["bounded"], "formatter": "short"}
     },
-    "loggers": {name: _TO for name in ("ropelime", "uvicorn", "asyncio")},
+    "loggers": dict.fromkeys(("ropelime", "uvicorn", "asyncio"), _TO),
 }
 
 
