@@ -17,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -162,19 +164,6 @@ class Load:
             for each in held:
                 each.close()
 
-    async def watch(self) -> None:
-        """Ask for the configuration now and then, on connections that others have."""
-        async with httpx.AsyncClient(base_url=self.url, timeout=30) as client:
-            while not self.over():
-                start = time.monotonic()
-                try:
-                    found = await client.get("/api/config")
-                    self.tally.answers[f"GET config {found.status_code}"] += 1
-                    self.tally.latencies.append(time.monotonic() - start)
-                except httpx.HTTPError as error:
-                    self.tally.answers[f"GET config: {type(error).__name__}"] += 1
-                await asyncio.sleep(0.2)
-
     async def settle(self) -> None:
         """Ask what has become of every accepted job, once the server has had time to cancel some."""
         async with httpx.AsyncClient(base_url=self.url, timeout=60) as client:
@@ -195,6 +184,21 @@ class Load:
         return where.host, where.port or 80
 
 
+def watch(url: str, seconds: float) -> Tally:
+    """Ask for the configuration now and then, in a process that does nothing else."""
+    tally, end = Tally(), time.monotonic() + seconds
+    with httpx.Client(base_url=url, timeout=30) as client:
+        while time.monotonic() < end:
+            start = time.monotonic()
+            try:
+                tally.answers[f"GET config {client.get('/api/config').status_code}"] += 1
+                tally.latencies.append(time.monotonic() - start)
+            except httpx.HTTPError as error:
+                tally.answers[f"GET config: {type(error).__name__}"] += 1
+            time.sleep(0.1)
+    return tally
+
+
 def memory(pid: int) -> float:
     """Resident megabytes of a process."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -207,7 +211,7 @@ async def run(load: Load, options: argparse.Namespace) -> None:
     kinds += [load.decent] * (options.clients - len(kinds))
     draws = [random.Random(f"{options.seed}/{number}") for number in range(len(kinds))]
     works = [kind(draw) for kind, draw in zip(kinds, draws, strict=True)]
-    await asyncio.gather(load.watch(), *works)
+    await asyncio.gather(*works)
     await asyncio.sleep(options.rest)
     await load.settle()
 
@@ -231,9 +235,14 @@ def main() -> int:
                 time.sleep(0.1)
         start = memory(server.process.pid)
         load = Load(server.url, time.monotonic() + 60 * options.minutes)
-        asyncio.run(run(load, options))
+        with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+            watched = apart.submit(watch, server.url, 60 * options.minutes)
+            asyncio.run(run(load, options))
+            seen = watched.result()
         grown = memory(server.process.pid) - start
     tally = load.tally
+    tally.latencies = seen.latencies
+    tally.answers.update(seen.answers)
     states = Counter(tally.accepted.values())
     for name, count in sorted(tally.answers.items()):
         print(f"{count:8,}  {name}")

@@ -510,7 +510,7 @@ def test_nothing_keeps_anybody_out(
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     url, service = server
-    names = [row["id"] for _, row in service.history.page(2)]
+    names = [row.id for row in service.history.page(2)]
 
     def serious(page: Page) -> list[str]:
         found = axe.run(page).response["violations"]
@@ -544,7 +544,7 @@ def test_nothing_keeps_anybody_out(
 
 def test_it_fits_a_phone(server: tuple[str, Service], open_page: Open) -> None:
     url, service = server
-    names = [row["id"] for _, row in service.history.page(2)]
+    names = [row.id for row in service.history.page(2)]
     page = open_page(url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     for address in ("#/", f"#/e/{names[0]}", f"#/compare/{'/'.join(names)}", "#/history"):
         page.goto(f"{url}/{address}")

@@ -72,10 +72,11 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("The page needs a web server: pip install 'ropelime[web]'") from None
     from ropelime.web import log
     from ropelime.web.app import create_app
-    from ropelime.web.server import Server
+    from ropelime.web.server import Server, share_memory
 
     settings = _settings(options)
     log.set_up()
+    share_memory()
     app = create_app(settings)
     with _bind(options.host, options.port) as listening:
         first = settings.default_surrogate

@@ -21,7 +21,8 @@ from ropelime.text.prompt import Span
 MASK = "[key]"
 _SHORTEST = 8  # characters: what local servers are given for a key ("none") is not a secret
 # Upper case as lower case, and base64 for URLs as the other.
-_FOLDED = {**{code: code + 32 for code in range(ord("A"), ord("Z") + 1)}, ord("-"): "+", ord("_"): "/"}
+_FOLDED = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_FOLDED |= {ord("-"): ord("+"), ord("_"): ord("/")}
 
 _BETWEEN = r"[\s\p{C}\\]++"  # what may stand between two characters; a backslash escapes the next one
 _SLASHES, _ENTITY, _ZEROS = r"\\{1,8}", "&(?:amp;){0,4}#", "0{0,6}"

@@ -94,8 +94,10 @@ def config(here: Here) -> Config:
     )
 
 
-async def _requested(request: Request) -> ExplainRequest:
-    return await run_in_threadpool(parsed, await request.body())
+async def _requested(request: Request, here: Here) -> ExplainRequest:
+    body = await request.body()
+    async with here.parsing:  # a few at a time: what a body becomes takes many times its size
+        return await run_in_threadpool(parsed, body)
 
 
 _BODY = {"application/json": {"schema": {"$ref": "#/components/schemas/ExplainRequest"}}}

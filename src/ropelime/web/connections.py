@@ -66,8 +66,8 @@ class Connection(H11Protocol):
         if len(there) < self.bounds.most:
             return
         waiting = [each for each in there if not each.busy]
-        if waiting:
-            min(waiting, key=lambda each: each.since).transport.abort()
+        if waiting:  # those first that have never sent a whole request
+            min(waiting, key=lambda each: (each.cycle is not None, each.since)).transport.abort()
         else:
             transport.write(_FULL)
             transport.close()

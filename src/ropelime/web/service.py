@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from ropelime.web.schema import ExplainRequest, Given
 from ropelime.web.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
+_PARSED = 2  # requests that are parsed at once
 _SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
@@ -55,6 +57,7 @@ class Service:
             patience=settings.patience,
             grace=settings.grace,
         )
+        self.parsing = asyncio.Semaphore(_PARSED)
         self._loaded: dict[str, Surrogate] = {}
 
     def load(self, label: str) -> Surrogate:
