@@ -70,13 +70,13 @@ def run(options: argparse.Namespace) -> None:
         import uvicorn  # noqa: F401
     except ImportError:
         raise InputError("The page needs a web server: pip install 'ropelime[web]'") from None
-    from ropelime.web import log
+    from ropelime.web import log, memory
     from ropelime.web.app import create_app
-    from ropelime.web.server import Server, share_memory
+    from ropelime.web.server import Server
 
     settings = _settings(options)
     log.set_up()
-    share_memory()
+    memory.share()
     app = create_app(settings)
     with _bind(options.host, options.port) as listening:
         first = settings.default_surrogate

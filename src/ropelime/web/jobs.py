@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ropelime.errors import RopeLimeError
+from ropelime.web import memory
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 R = TypeVar("R")
@@ -237,6 +238,7 @@ class Jobs(Generic[R]):
             del entry
             self._end(job, self._outcome(job, request))
             del job, request  # a prompt may be large, and the next job may come much later
+            memory.release()
 
     def _outcome(self, job: Job, request: R) -> Outcome:
         """Run a job; whatever is raised, the queue continues."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -13,14 +11,6 @@ from fastapi import FastAPI
 
 from ropelime.web.connections import BACKLOG, Bounds, Connection, affordable
 from ropelime.web.settings import ServerSettings
-
-_ARENAS = -8  # M_ARENA_MAX of malloc.h
-
-
-def share_memory() -> None:
-    """Let threads allocate from two heaps: what one has freed, another can use, or the system."""
-    with suppress(OSError, AttributeError):  # only glibc has one heap for each thread
-        ctypes.CDLL("libc.so.6").mallopt(_ARENAS, 2)
 
 
 class Server(uvicorn.Server):
