@@ -489,6 +489,20 @@ def test_no_key_gets_through_in_pieces(server: Proxy, ask: Ask) -> None:
     assert "".join(came) == "[key] sk-project"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_prompt_goes_to_no_other_host(server: Proxy, ask: Ask, status: int, stream: bool) -> None:
+    with Proxy(otherwise=says("Mine now.")).running() as other:
+        server.otherwise = raw(status, "{}", Location=f"{other.url}/chat/completions?k={SECRET}")
+        with pytest.raises(
+            ModelError, match=rf"answered {status} and sends callers elsewhere"
+        ) as error:
+            ask(api_key=SECRET, stream=stream)
+        assert (len(server.seen), other.seen, other.looks) == (1, [], 0)
+    assert "name it: base_url" in str(error.value)
+    assert SECRET not in str(error.value)
+
+
 # The command line.
 
 

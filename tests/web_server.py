@@ -21,11 +21,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 import httpx
-import uvicorn
 
 from conftest import byte_level, tiny_model
 from ropelime.surrogate import Surrogate, load_surrogate
 from ropelime.web.app import create_app
+from ropelime.web.server import Server as WebServer
 from ropelime.web.service import Service
 from ropelime.web.settings import Limits, ServerSettings
 
@@ -132,10 +132,7 @@ def until(condition: Any, seconds: float = 20.0) -> Any:
 def live(chosen: ServerSettings) -> Iterator[tuple[httpx.Client, Service]]:
     """The application behind a real socket, in a thread of this process, and a client for it."""
     app = create_app(chosen)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, ws="none", lifespan="on", timeout_keep_alive=60
-    )
-    server = uvicorn.Server(config)
+    server = WebServer(app, chosen)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -222,6 +222,36 @@ def test_a_line_of_the_longest_length_is_read(
     assert "at most" in found["line 2"]["error"]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"prompt": "It is. " * 1_100_000, "output": "b"}, "prompt has 7,700,000 characters"),
+        ({"context": ["a"] * 1_500_000, "output": "b"}, "context has 1,500,000 parts"),
+        ({"messages": [{"role": "u", "content": ""}] * 200_000, "output": "b"}, "200,000 parts"),
+        (
+            {"messages": [{"role": "u", "content": [{"text": "a"}] * 400_000}], "output": "b"},
+            "messages has 400,000 parts",
+        ),
+        ({"prompt": "One. Two.", "output": "b" * 7_000_000}, "output has 7,000,000 characters"),
+    ],
+    ids=["prompt", "chunks", "messages", "parts", "output"],
+)
+def test_a_line_too_large_to_work_on_is_refused_first(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, line: dict[str, Any], words: str
+) -> None:
+    def cut(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is cut")
+
+    put(source, line)
+    monkeypatch.setattr("ropelime.steps.split", cut)
+    tracemalloc.start()
+    go(source, target)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert words in by_id(target)["line 1"]["error"]
+    assert peak < 350e6, "a little more than its JSON takes"
+
+
 def test_errors_are_tried_again_when_told(source: Path, target: Path) -> None:
     put(source, GOOD, {"id": "short", "prompt": "a", "output": "c"}, "nothing")
     go(source, target, options=OPTIONS)

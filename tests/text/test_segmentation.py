@@ -1,5 +1,8 @@
 """Known answers for the three segmenters, and properties that hold for any string."""
 
+import random
+import time
+import unicodedata
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -332,6 +335,76 @@ def test_blank_lines_end_sentences_and_paragraphs(parts: list[str]) -> None:
     starts = {start for start, _ in paragraphs(text)}
     assert len(starts) == len(parts)
     assert starts <= {start for start, _ in sentences(text)}
+
+
+# Work on a text grows with its length, whatever it consists of. The bound is loose: a quadratic step
+# takes sixteen times as long for four times the text, and seconds for one of these.
+CATEGORIES: dict[str, list[str]] = {}
+for _code in range(0x110000):
+    CATEGORIES.setdefault(unicodedata.category(chr(_code)), []).append(chr(_code))
+UNITS = [
+    *".!?…。។།။๏\"'“”«»「」()[]*_`#|-•1aX \n\u0301\u200d\xad🎉🇦",
+    "Dr. ",
+    "1. ",
+    ". \u200d",
+    "x.Y",
+    "ก็",
+]
+
+
+def repeated(draw: random.Random, size: int) -> tuple[str, str]:
+    """A text of up to three repeated units of random characters, and one of a quarter of its length."""
+
+    def unit() -> str:
+        pick = [draw.choice(UNITS), draw.choice(CATEGORIES[draw.choice(sorted(CATEGORIES))])]
+        return "".join(draw.choice(pick) for _ in range(draw.choice([1, 1, 2, 3])))
+
+    units = [unit() for _ in range(draw.choice([1, 1, 2, 3]))]
+    long, short = (
+        "".join((each * length)[: length // len(units)] for each in units)
+        for length in (size, size // 4)
+    )
+    return long, short
+
+
+def took(segmenter: Segmenter, text: str) -> float:
+    start = time.process_time()
+    segmenter(text)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_time_grows_with_the_length(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(2):
+        long, short = repeated(draw, 16_000)
+        for segmenter in (sentences, words):
+            if (slow := took(segmenter, long)) > 1.0:
+                assert slow < 10 * took(segmenter, short), repr(long[:40])
+
+
+@pytest.mark.parametrize("lead", ["", "a", "ក"])
+@pytest.mark.parametrize(
+    "mark", ["។", "།", "၊", "๏", "ๆ", "\u17d2", "\u0e31", "\u103a", "𖿢", "、", "\xad"]
+)
+def test_runs_of_marks_are_cut_in_a_moment(lead: str, mark: str) -> None:
+    """Thirty thousand of them used to take twenty seconds."""
+    text = lead + mark * 30_000
+    for segmenter in (sentences, words):
+        assert took(segmenter, text) < 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "." * 60_000 + "\n" + "a\n" * 30_000,
+        " " * 100_000 + "a.b " * 20_000,
+        "1." + " " * 100_000 + "Mme. A " * 10_000,
+    ],
+    ids=["marks, then lines", "spaces, then no cuts", "a number, spaces, then no cuts"],
+)
+def test_what_stands_before_is_not_read_again(text: str) -> None:
+    assert took(sentences, text) < 20
 
 
 REPEATED = ["a", "Hello there. ", "今天天气很好。", "สวัสดี", "(", '"A b. ', "!", "A. ", "\n", " "]

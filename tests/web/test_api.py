@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,15 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.exceptions import RequestValidationError
 
 import ropelime
 from ropelime.method.schedule import Budget
 from ropelime.options import PRESETS, Options
+from ropelime.text import features, segmentation
+from ropelime.web import api
 from ropelime.web import settings as web_settings
+from ropelime.web.schema import parsed
 from ropelime.web.service import Service, snippet
 from web_server import (
     CHAT,
@@ -282,6 +287,22 @@ def test_a_damaged_explanation_is_reported_in_the_log_only(tmp_path: Path) -> No
         assert refusal(answer, 500)["detail"] == "Internal error; the server's log has the details."
 
 
+def test_a_damaged_entry_is_listed_apart(tmp_path: Path) -> None:
+    with live(settings(tmp_path)) as (client, service):
+        names = [finished(client, PLAIN)["id"] for _ in range(3)]
+        for name, column in ((names[0], "'{}'"), (names[1], "'{'")):
+            with sqlite3.connect(service.history.path) as file:
+                file.execute(f"UPDATE explanations SET summary = {column} WHERE id = ?", (name,))
+            file.close()
+        page = client.get("/api/explanations").json()
+        assert [item["id"] for item in page["items"]] == names[2:]
+        assert page["damaged"] == [names[1], names[0]]
+        for name in page["damaged"]:
+            refusal(client.get(f"/api/explanations/{name}"), 500)
+            assert client.delete(f"/api/explanations/{name}").status_code == 204
+        assert client.get("/api/explanations").json()["damaged"] == []
+
+
 def test_the_stream_tells_the_whole_story(client: httpx.Client) -> None:
     name = client.post("/api/jobs", json=PLAIN).json()["id"]
     with client.stream("GET", f"/api/jobs/{name}/events") as stream:
@@ -316,7 +337,6 @@ def test_the_configuration_offers_what_there_is(client: httpx.Client) -> None:
         ({"context": ["a", "b"]}, "context", "exactly one of"),
         ({"question": "Why?"}, "question", "question goes with context"),
         ({"output": ""}, "output", "The answer is empty"),
-        ({"prompt": "One sentence."}, "features", "at least two"),
         ({"features": "document"}, "features", "needs context"),
         ({"features": "verse"}, "features", "Input should be"),
         ({"surrogate": "/etc/passwd"}, "surrogate", "no surrogate of that name. It has: tiny."),
@@ -334,9 +354,7 @@ def test_the_configuration_offers_what_there_is(client: httpx.Client) -> None:
         ({"sampler": "mixed:hadamard/1_000_000"}, "sampler", "at most 1,000"),
         ({"sampler": "mixed:" + "+".join(["hadamard"] * 50)}, "sampler", "at most 200 characters"),
         ({"regressor": "bayes-ridge:1000"}, "regressor", "at most 20 times"),
-        ({"ablation": "placeholder:" + "x" * 200_000}, "ablation", "600,000 characters"),
         ({"model": "tiny"}, "model", "not permitted"),
-        ({"prompt": "It is. " * 501}, "features", "501 features"),
         ({"prompt": "a" * 500_001}, "prompt", "500,001 characters"),
     ],
 )
@@ -374,6 +392,22 @@ def test_a_wrong_option_is_named(client: httpx.Client, name: str, value: Any, wo
     body = refusal(client.post("/api/jobs", json={**PLAIN, name: value}), 422)
     assert [e["field"] for e in body["errors"]] == [name]
     assert words in body["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"prompt": "One sentence."}, "features", "at least two"),
+        ({"prompt": "It is. " * 501}, "features", "501 features"),
+        ({"ablation": "placeholder:" + "x" * 200_000}, "ablation", "600,000 characters"),
+    ],
+)
+def test_what_the_cut_text_shows_fails_the_job(
+    client: httpx.Client, change: dict[str, Any], field: str, words: str
+) -> None:
+    state = finished(client, {**PLAIN, **change})
+    assert (state["state"], state["field"]) == ("failed", field)
+    assert words in state["error"]
 
 
 @pytest.mark.parametrize(
@@ -443,6 +477,50 @@ def test_broken_bodies_are_refused(client: httpx.Client, body: bytes, status: in
     refusal(answer, status)
 
 
+def wrong(template: str, item: str) -> str:
+    """A body of almost two megabytes with that item again and again."""
+    return template.replace("X", ",".join([item] * (1_800_000 // (len(item) + 1))))
+
+
+WRONG = {
+    "chunks": wrong('{"output": "a", "context": [X]}', "1"),
+    "keys of chunks": wrong('{"output": "a", "context": [X]}', "{}"),
+    "messages": wrong('{"output": "a", "messages": [X]}', "{}"),
+    "parts": wrong('{"output": "a", "messages": [{"role": "u", "content": [X]}]}', "1"),
+    "calls": wrong('{"output": "a", "messages": [{"role": "u", "tool_calls": [X]}]}', "1"),
+    "spans": wrong('{"output": "a", "prompt": "a", "features": [X]}', "1"),
+    "ends": wrong('{"output": "a", "prompt": "a", "features": [[X]]}', '"a"'),
+    "surrogates": wrong('{"output": "a", "surrogate": [X]}', "1"),
+    "fields": f'{{"output": "a", {",".join(f"{chr(34)}a{i}{chr(34)}: 1" for i in range(150_000))}}}',
+}
+
+
+@pytest.mark.parametrize("body", WRONG.values(), ids=WRONG)
+def test_the_first_errors_are_enough(client: httpx.Client, body: str) -> None:
+    """A million wrong items would take half a gigabyte to list."""
+    with pytest.raises(RequestValidationError) as raised:
+        parsed(body.encode())
+    assert 1 <= len(raised.value.errors()) <= 5
+    headers = {"content-type": "application/json"}
+    errors = refusal(client.post("/api/jobs", content=body, headers=headers), 422)["errors"]
+    assert 1 <= len(errors) <= 5
+
+
+def test_bodies_are_parsed_beside_the_event_loop(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def parse(body: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return parsed(body)
+
+    monkeypatch.setattr(api, "parsed", parse)
+    assert client.post("/api/jobs", json=PLAIN).status_code == 202
+    assert threads
+    assert "AnyIO worker" in threads[0]
+
+
 def test_only_json_is_read(client: httpx.Client) -> None:
     """A form of a foreign page can send text, and nothing else without asking."""
     body = json.dumps(PLAIN).encode()
@@ -496,7 +574,7 @@ def test_what_only_the_model_knows_is_refused_by_the_job(tmp_path: Path) -> None
 
 
 def test_a_model_that_cannot_be_loaded_keeps_its_place_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "secret").mkdir()
     models = {"broken": str(tmp_path / "secret")}
@@ -504,7 +582,7 @@ def test_a_model_that_cannot_be_loaded_keeps_its_place_secret(
         state = finished(client, {**PLAIN, "surrogate": "broken"})
     assert (state["state"], state["field"]) == ("failed", "surrogate")
     assert state["error"] == "broken could not be loaded; the server's log says why."
-    assert "secret has no config.json" in capsys.readouterr().err
+    assert "secret has no config.json" in caplog.text
 
 
 def test_it_stops_when_the_time_is_up(tmp_path: Path) -> None:
@@ -513,6 +591,48 @@ def test_it_stops_when_the_time_is_up(tmp_path: Path) -> None:
         state = finished(client, MANY)
     assert state["state"] == "failed"
     assert "stopped after 1 seconds" in state["error"]
+
+
+class Deaf(Slow):
+    """A surrogate whose tokenizer does not come to an end."""
+
+    def token_spans(self, prompt: Any) -> Any:
+        while True:
+            time.sleep(0.01)
+
+
+def test_a_job_stops_while_it_cuts_its_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropelime.web.service.SOON", 0.1)
+    with live(settings(tmp_path, seconds=1)) as (client, service):
+        service._loaded["tiny"] = Deaf()
+        state = finished(client, PLAIN)
+        assert state["state"] == "failed"
+        assert "stopped after 1 seconds" in state["error"]
+    with live(settings(tmp_path)) as (client, service):
+        service._loaded["tiny"] = Deaf()
+        name = client.post("/api/jobs", json=PLAIN).json()["id"]
+        until(lambda: client.get(f"/api/jobs/{name}").json()["stage"].startswith("scoring"))
+        client.delete(f"/api/jobs/{name}")
+        assert wait(client, name)["error"] == "Cancelled."
+
+
+def test_texts_are_not_cut_while_a_request_is_taken(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(text: str) -> Any:
+        assert threading.current_thread().name == "ropelime-jobs", "only where it can be stopped"
+        return segmentation.words(text)
+
+    monkeypatch.setitem(features._SPLITTERS, "word", cut)
+    assert finished(client, {**PLAIN, "features": "word"})["state"] == "done"
+
+
+def test_thousands_of_blank_messages_do_not_hold_the_queue(client: httpx.Client) -> None:
+    blank = [{"role": "user", "content": ""}, {"role": "assistant", "content": " "}] * 7500
+    chat = [*blank, {"role": "user", "content": "One is here. Two is there."}]
+    state = finished(client, {**CHAT, "messages": chat, "features": "sentence"})
+    assert (state["state"], state["field"]) == ("failed", "messages")
+    assert "can read 4,096 in all" in state["error"]
 
 
 def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> None:

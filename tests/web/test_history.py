@@ -17,7 +17,7 @@ FOUND = toy()
 
 
 def names(history: History, **options: int) -> list[str]:
-    return [row["id"] for _, row in history.page(options.get("limit", 100), options.get("before"))]
+    return [row.id for row in history.page(options.get("limit", 100), options.get("before"))]
 
 
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_pages_come_newest_first(tmp_path: Path) -> None:
     for name in "abcde":
         history.add(name, {"id": name}, {}, FOUND)
     assert names(history) == list("edcba")
-    (number, _) = history.page(2)[-1]
-    assert names(history, limit=2, before=number) == ["c", "b"]
+    last = history.page(2)[-1]
+    assert names(history, limit=2, before=last.number) == ["c", "b"]
 
 
 def test_what_is_removed_is_gone(tmp_path: Path) -> None:
@@ -94,6 +94,31 @@ def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(InputError, match="Explanation a in the history is damaged"):
         history.explanation("a")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"[1]", b"\xff\xfe\xfd", b'{"id": ' + b"[" * 100_000, None, 7],
+    ids=["nothing", "half", "a list", "no text", "deep", "blob", "number"],
+)
+def test_a_damaged_summary_does_not_spoil_the_list(tmp_path: Path, damage: bytes | int | None) -> None:
+    history = History(tmp_path)
+    for name in "abc":
+        history.add(name, {"id": name}, {}, FOUND)
+    with sqlite3.connect(history.path) as file:
+        if isinstance(damage, bytes):  # as text, whatever it is
+            value = f"CAST(x'{damage.hex()}' AS TEXT)"
+        else:
+            value = "x'00ff'" if damage is None else str(damage)
+        file.execute(f"UPDATE explanations SET summary = {value} WHERE id = 'b'")
+    file.close()
+    assert [(row.id, row.summary) for row in history.page(10)] == [
+        ("c", {"id": "c"}),
+        ("b", None),
+        ("a", {"id": "a"}),
+    ]
+    assert history.remove("b")
+    assert names(history) == ["c", "a"]
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path) -> None:

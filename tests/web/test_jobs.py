@@ -132,20 +132,111 @@ def test_streams_are_bounded(make: Make) -> None:
         assert job.watchers == 1
 
 
-def test_a_failure_says_why_and_the_queue_goes_on(
-    make: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(job: Job, request: Exception | None) -> None:
+class Panic(BaseException):
+    """As pyo3 raises it where a tokenizer written in Rust panics."""
+
+
+def test_a_failure_says_why_and_the_queue_goes_on(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def work(job: Job, request: BaseException | None) -> None:
         if request:
             raise request
 
+    jobs = make(work, waiting=5)
+    raised = [InputError("too long"), MemoryError("secret"), Panic("secret"), SystemExit(3), None]
+    asked = [jobs.submit(error) for error in raised]
+    until(lambda: all(job.over for job in asked))
+    assert [job.state for job in asked] == ["failed"] * 4 + ["done"]
+    assert asked[0].error == "too long"
+    assert all("Internal error" in str(job.error) for job in asked[1:4])
+    assert "MemoryError: secret" in caplog.text
+    assert "Panic: secret" in caplog.text
+
+
+class Deaf:
+    """Work that never looks whether it has to stop."""
+
+    def __init__(self, patience: float = 0.0) -> None:
+        self.patience = patience
+        self.after = False
+
+    def __call__(self, job: Job, request: Any) -> None:
+        job.patience = self.patience
+        if request is not None:
+            job.start_clock(request)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                time.sleep(0.01)
+            except Exception:  # as libraries do; the order to stop is not one
+                self.after = True
+        self.after = True
+
+
+def test_work_that_does_not_look_is_interrupted(make: Make) -> None:
+    deaf = Deaf()
+    jobs = make(deaf, patience=30.0)
+    job = jobs.submit(None)
+    until(lambda: job.state == "running")
+    jobs.cancel(job)
+    until(lambda: job.over, 10)
+    assert (job.state, job.error, deaf.after) == ("cancelled", "Cancelled.", False)
+    late = jobs.submit(0)
+    until(lambda: late.over, 10)
+    assert late.state == "failed"
+    assert "stopped after 0 seconds, the limit" in str(late.error)
+    assert not deaf.after
+
+
+def test_deaf_work_ends_with_its_client(make: Make) -> None:
+    deaf = Deaf()
+    jobs = make(deaf, patience=0.3)
+    job, other = jobs.submit(None), jobs.submit(None)
+    with jobs.watch(other):
+        until(lambda: job.over, 10)
+        assert (job.state, job.error) == ("cancelled", "Its client has gone.")
+        until(lambda: other.state == "running")
+    assert not deaf.after
+
+
+def test_nothing_is_interrupted_while_it_saves(make: Make) -> None:
+    saved: list[bool] = []
+
+    def work(job: Job, request: Any) -> None:
+        job.patience = 0.0
+        jobs.settle(job)
+        until(lambda: job.unwanted)
+        time.sleep(0.6)  # longer than a look
+        saved.append(True)
+
     jobs = make(work)
-    wrong = [jobs.submit(InputError("too long")), jobs.submit(MemoryError("secret")), jobs.submit(None)]
-    until(lambda: all(job.over for job in wrong))
-    assert [job.state for job in wrong] == ["failed", "failed", "done"]
-    assert wrong[0].error == "too long"
-    assert "secret" not in str(wrong[1].error)
-    assert "MemoryError: secret" in capsys.readouterr().err
+    for _ in range(2):
+        job = jobs.submit(None)
+        until(lambda job=job: job.state == "running")
+        jobs.cancel(job)
+        until(lambda job=job: job.over)
+        assert job.state == "done"
+    assert saved == [True, True]
+
+
+def test_interruptions_never_reach_the_next_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled at many moments, one job after the other: the queue survives all of them."""
+    monkeypatch.setattr("ropelime.web.jobs._LOOK", 0.001)
+
+    def work(job: Job, request: int) -> None:
+        job.patience = 0.0
+        end = time.monotonic() + request / 1000
+        while time.monotonic() < end:
+            pass
+
+    jobs = make(work, waiting=100, patience=60.0)
+    asked = [jobs.submit(number) for number in range(80)]
+    for job in asked[::2]:
+        until(lambda job=job: job.state != "queued")
+        jobs.cancel(job)
+    until(lambda: all(job.over for job in asked), 40)
+    assert {job.state for job in asked[1::2]} == {"done"}
+    assert jobs._thread is not None
+    assert jobs._thread.is_alive()
 
 
 def test_finished_jobs_are_forgotten_in_time(make: Make) -> None:

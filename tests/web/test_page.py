@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -509,7 +510,7 @@ def test_nothing_keeps_anybody_out(
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     url, service = server
-    names = [row["id"] for _, row in service.history.page(2)]
+    names = [row.id for row in service.history.page(2)]
 
     def serious(page: Page) -> list[str]:
         found = axe.run(page).response["violations"]
@@ -543,7 +544,7 @@ def test_nothing_keeps_anybody_out(
 
 def test_it_fits_a_phone(server: tuple[str, Service], open_page: Open) -> None:
     url, service = server
-    names = [row["id"] for _, row in service.history.page(2)]
+    names = [row.id for row in service.history.page(2)]
     page = open_page(url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     for address in ("#/", f"#/e/{names[0]}", f"#/compare/{'/'.join(names)}", "#/history"):
         page.goto(f"{url}/{address}")
@@ -559,3 +560,67 @@ def test_the_embedded_model_once(tmp_path: Path, open_page: Open) -> None:
         page.get_by_role("button", name="Run the example").click()
         page.wait_for_selector("#mount .ropelime")
         assert "The town is famous for its blue pottery." in page.inner_text(".rl-lead")
+
+
+@pytest.mark.parametrize("wrong", ["%", "%E0%A4%A", "", "%00"])
+def test_a_token_that_was_copied_badly_is_asked_for(
+    open_page: Open, tmp_path: Path, wrong: str
+) -> None:
+    token = "a-token-for-this-test"
+    with live(settings(tmp_path, token=token)) as (client, _):
+        page = open_page(f"{str(client.base_url).rstrip('/')}/#token={wrong}", allow="401")
+        page.fill("#token", "é")
+        page.click("#enter-form button")
+        assert "The token is wrong" in page.inner_text("#enter-form")
+        page.fill("#token", token)
+        page.click("#enter-form button")
+        page.wait_for_selector("#explain:visible")
+
+
+NAMES = ("__proto__", "constructor", "toString")
+
+
+def test_models_may_have_the_names_that_javascript_uses(open_page: Open, tmp_path: Path) -> None:
+    models = {name: str(tiny_folder()) for name in NAMES}
+    with live(settings(tmp_path, surrogates=models)) as (client, _):
+        base = str(client.base_url).rstrip("/")
+        page = open_page(base)
+        assert page.locator("#surrogate option").all_inner_texts() == list(NAMES)
+        page.fill("#prompt", TEXT)
+        page.fill("#output", ANSWER)
+        page.click("#more summary")
+        page.check("#options .others input[value=toString]")
+        page.wait_for_timeout(400)  # the form is kept
+        page.reload()
+        page.wait_for_selector("#explain:visible")
+        assert page.input_value("#surrogate") == "__proto__"
+        page.click("#run")
+        page.wait_for_selector("#result:visible .rl-feature")
+        assert "scored by __proto__ and toString" in page.inner_text("#meta")
+        page.click("#again")
+        assert page.input_value("#surrogate") == "__proto__"
+        page.goto(f"{base}/#/history")
+        page.wait_for_selector("#entries .entry")
+        assert "__proto__ and toString" in page.inner_text("#entries")
+        (made,) = client.get("/api/explanations").json()["items"]
+        assert finished(client, {**PLAIN, "surrogate": "__proto__"})["state"] == "done"
+        page.goto(f"{base}/#/compare/{made['id']}/{made['id']}")
+        page.wait_for_selector("#compare:visible .rl-feature")
+        assert "__proto__" in page.inner_text("#compare")
+
+
+def test_a_damaged_entry_can_be_deleted(open_page: Open, tmp_path: Path) -> None:
+    with live(settings(tmp_path)) as (client, service):
+        names = [finished(client, PLAIN)["id"] for _ in range(2)]
+        with sqlite3.connect(service.history.path) as file:
+            file.execute("UPDATE explanations SET summary = '{' WHERE id = ?", (names[1],))
+        file.close()
+        page = open_page(f"{str(client.base_url).rstrip('/')}/#/history")
+        page.wait_for_selector("#entries .entry")
+        assert page.locator("#entries .entry").count() == 2
+        broken = page.locator(f"#entries .entry[data-id='{names[1]}']")
+        assert "is damaged" in broken.inner_text()
+        for _ in range(2):
+            broken.locator("button").click()
+        until(lambda: page.locator("#entries .entry").count() == 1)
+        assert [row.id for row in service.history.page(9)] == names[:1]

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ropelime.cli import main, parser
+from ropelime.cli import main, parser, serve
 from ropelime.cli.serve import _LIMITS, _settings
-from ropelime.web import service
+from ropelime.web import log, service
 from ropelime.web.history import History
-from ropelime.web.settings import Limits
+from ropelime.web.settings import Limits, ServerSettings
 from web_server import PLAIN, finished, serving, tiny_folder, until
 
 LONG = {**PLAIN, "prompt": "One is here. " * 25, "features": "word"}
@@ -46,6 +46,20 @@ def test_it_serves_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
                 server.process.send_signal(signal.SIGINT)  # an open stream does not hold it up
                 assert list(lines)
         assert server.process.wait(20) == 0
+
+
+def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def welcome(_: ServerSettings, port: int) -> None:
+        socket.create_connection(("127.0.0.1", port), 5).close()  # refused before it listens
+        shown.append(port)
+        signal.raise_signal(signal.SIGINT)
+
+    shown: list[int] = []
+    monkeypatch.setattr(serve, "_welcome", welcome)
+    monkeypatch.setattr(log, "set_up", lambda: None)
+    folder = ["--history", str(tmp_path), "--surrogate", str(tiny_folder())]
+    assert main(["serve", "--port", "0", *folder]) == 0
+    assert len(shown) == 1
 
 
 @pytest.mark.slow
@@ -155,7 +169,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         reported += writer.stdout.read().split()
         writer.wait()
         writer.stdout.close()
-        kept = [row["id"] for _, row in History(tmp_path).page(10**6)]
+        kept = [row.id for row in History(tmp_path).page(10**6)]
         assert set(reported) <= set(kept)
         assert len(kept) <= len(reported) + round_ + 1
     assert len(reported) > 3

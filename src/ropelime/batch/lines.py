@@ -15,7 +15,7 @@ from ropelime.errors import InputError
 from ropelime.files import parse
 from ropelime.options import Options
 
-LONGEST = 16 << 20  # bytes of a line: longer ones fit no surrogate and are never held in memory
+LONGEST = 8 << 20  # bytes of a line: longer ones fit no surrogate and are never held in memory
 TOGETHER = 64  # lines of a group,
 _BYTES = 1 << 16  # or fewer, if they have more bytes than this
 FORMS = ("prompt", "context", "question", "messages")

@@ -19,6 +19,8 @@ from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, load_surrogate
 from ropelime.text.prompt import Prompt, check_text, read_prompt
 
+MOST_CHARACTERS = 1_000_000  # of a prompt or an output; work on a longer one takes gigabytes
+MOST_PARTS = 10_000  # chunks or messages, or parts of them
 _DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good
 
@@ -113,7 +115,7 @@ class Worker:
             raise InputError(line.error)
         own = {name: line.data[name] for name in OPTIONS if name in line.data}
         options = replace(self._settings.options, **own) if own else self._settings.options
-        prompt = read_prompt(*(line.data.get(form) for form in FORMS))
+        prompt = _read(line)
         task = Task(prompt, line.data.get("output") or "", options)
         if line.data.get("output") is None:
             return Item(line, task, self._ask(prompt, line, options))
@@ -163,6 +165,24 @@ class Worker:
         e = item.answer.into(result) if item.answer else result
         whole = e.to_dict() if self._settings.full else short(e, self._settings.top)
         return {"id": item.line.id, "error": None, **whole}
+
+
+def _read(line: Line) -> Prompt:
+    """The prompt of a line, unless it is too large: before anything is cut or tokenised."""
+    for form in ("context", "messages"):
+        _check_size(form, line.data.get(form), MOST_PARTS, "parts")
+    _check_size("output", line.data.get("output"), MOST_CHARACTERS, "characters")
+    prompt = read_prompt(*(line.data.get(form) for form in FORMS))
+    _check_size(prompt.kind, prompt.parts, MOST_PARTS, "parts")
+    _check_size(prompt.kind, prompt.text, MOST_CHARACTERS, "characters")
+    return prompt
+
+
+def _check_size(what: str, given: Any, most: int, unit: str) -> None:
+    if isinstance(given, (str, list, tuple)) and len(given) > most:
+        raise InputError(
+            f"{what} has {len(given):,} {unit} and a batch takes at most {most:,}. Shorten it."
+        )
 
 
 def short(e: Explanation, top: int | None = None) -> Row:

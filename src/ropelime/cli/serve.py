@@ -8,7 +8,6 @@ import secrets
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from ropelime.cli.shared import SURROGATE, add_running, count, running
@@ -41,6 +40,7 @@ _LIMITS = {
     "seconds": "seconds for one explanation (default 1800)",
     "waiting": "explanations in the queue (default 16)",
     "streams": "open progress streams (default 64)",
+    "connections": "open connections (default 512)",
 }
 
 
@@ -67,36 +67,24 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError:
         raise InputError("The page needs a web server: pip install 'ropelime[web]'") from None
+    from ropelime.web import log, memory
     from ropelime.web.app import create_app
+    from ropelime.web.server import Server
 
     settings = _settings(options)
+    log.set_up()
+    memory.share()
     app = create_app(settings)
     with _bind(options.host, options.port) as listening:
         first = settings.default_surrogate
         note(f"Loading {first} ...")
         app.state.service.load(first)  # fails before the first request, if it fails
-        _welcome(settings, listening.getsockname()[1])
-
-        class Server(uvicorn.Server):
-            def handle_exit(self, sig: int, frame: Any) -> None:  # on SIGINT and SIGTERM
-                app.state.service.jobs.closed = True  # ends the streams; the shutdown does the rest
-                super().handle_exit(sig, frame)
-
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # any client could send those
-            ws="none",
-            timeout_keep_alive=60,  # people pause between two requests
-            timeout_graceful_shutdown=5,
-        )
+        server = Server(app, settings, ready=lambda: _welcome(settings, listening.getsockname()[1]))
         with suppress(KeyboardInterrupt):  # the usual way to stop it
-            Server(config).run(sockets=[listening])
+            server.run(sockets=[listening])
         note("Stopped.")
 
 

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ropelime.clients.masking import hidden, split_at_key
 from ropelime.clients.pool import Pool
-from ropelime.clients.sdk import KEY, OPENAI, Server, address, choice_of, hidden, split_at_key
+from ropelime.clients.sdk import KEY, OPENAI, Server, address, choice_of
 from ropelime.errors import EmptyAnswerError, InputError
 from ropelime.files import dump, replacing
 from ropelime.text.prompt import answer_text

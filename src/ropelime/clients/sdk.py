@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from ropelime.clients.masking import MASK, hidden
 from ropelime.errors import DeclinedError, InputError, ModelError
 from ropelime.text.display import shorten
 
@@ -17,7 +18,6 @@ OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
 _CONNECT_TIMEOUT = 5.0  # seconds: a missing server is reported soon, however long an answer may take
-_SHORTEST_KEY = 8  # characters: what local servers are given for a key ("none") is not a secret
 _LONGEST_MESSAGE = 300  # characters of a server's own message in an error
 _KEYS = re.compile(r"\bsk-[\w*.…-]{6,}")  # how keys look, also with their middle starred out
 _NOT_THIS_REQUEST = (401, 403, 404, 408, 429)  # refusals that would hit any other request too
@@ -84,6 +84,8 @@ class Server:
             base_url=self.base_url,
             timeout=sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT_TIMEOUT)),
             max_retries=self.retries if retries is None else retries,
+            # Another host must not get the prompt, and a GET in its place would be another question.
+            http_client=sdk().DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
     @contextmanager
@@ -133,6 +135,14 @@ class Server:
                 f"{server} returned something other than a {self.gives} ({self._words(error)}). Check "
                 f"{self.set_url}, which often ends in /v1."
             )
+        if status in range(300, 400):
+            headers = getattr(getattr(error, "response", None), "headers", {})
+            place = self._line(str(headers.get("location", "")))
+            return (
+                f"{server} answered {status} and sends callers elsewhere: {shorten(place, 200)!r}. "
+                f"Prompts go only to the address that you name. If you trust that one, name it: "
+                f"{self.set_url}."
+            )
         if status == 401:  # servers repeat the key in this message
             return f"{server} refused the key (401). Check {self.set_key}, or api_key=..."
         cures = {
@@ -148,12 +158,16 @@ class Server:
         body = getattr(error, "body", None)
         message = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
         text = message if isinstance(message, str) and message else str(error)
-        text = "".join(c if c.isprintable() else " " for c in text).strip().rstrip(".")
-        text = self._masked(text) or type(error).__name__  # before it is cut, or half a key is left
+        text = self._line(text).rstrip(".") or type(error).__name__
         return shorten(text, _LONGEST_MESSAGE)
 
+    def _line(self, text: str) -> str:
+        """What a server sent, without the key and what disturbs a terminal."""
+        text = self._masked(text)  # before it is cut, or half a key is left
+        return "".join(c if c.isprintable() else " " for c in text).strip()
+
     def _masked(self, text: str) -> str:
-        return _KEYS.sub("[key]", hidden(text, self.key))
+        return _KEYS.sub(MASK, hidden(text, self.key))
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -168,16 +182,3 @@ def choice_of(completion: Any) -> Any:
         error = getattr(completion, "error", None)  # some servers send errors with status 200
         raise ValueError(error.get("message") if isinstance(error, dict) else "it has no choices")
     return choices[0]
-
-
-def hidden(text: str, key: str | None) -> str:
-    """The text with the key masked, should it be in it."""
-    return text.replace(key, "[key]") if key is not None and len(key) >= _SHORTEST_KEY else text
-
-
-def split_at_key(text: str, key: str | None) -> tuple[str, str]:
-    """What can be shown of an unfinished text, and its end, which may be the beginning of the key."""
-    if key is None or len(key) < _SHORTEST_KEY:
-        return text, ""
-    longest = next((k for k in range(len(key) - 1, 0, -1) if text.endswith(key[:k])), 0)
-    return text[: len(text) - longest], text[len(text) - longest :]

@@ -21,6 +21,7 @@ from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
 from ropelime.typing import Ints
 
 _BETWEEN = "\n\n"  # messages that share a turn
+_NAMED = re.compile(r"Xq\d{4,}zX")  # what stands for a message while the template is looked at
 # Roles that every template should know in place of the API's newer ones, and what is put before.
 _KNOWN_ROLES = {"tool": TOOL_RESULT, "function": TOOL_RESULT, "developer": ("system", "")}
 
@@ -38,7 +39,8 @@ class Rendered:
     """The prompt inside the template of the surrogate."""
 
     text: str
-    pieces: tuple[tuple[int, int, int], ...]  # of user text: start in text, start in the prompt, length
+    # Of user text, none of them empty: start in the text, start in the prompt, length.
+    pieces: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -135,22 +137,23 @@ class Encoder:
         named = {i: f"Xq{i:04d}zX" for turn in turns for i, _ in turn.holds}
         frame = self._template(turns, named)
         real = self._template(turns, [prompt.content(message) for message in prompt.messages])
-        either = "|".join(named.values())
-        if re.findall(either, frame) != list(named.values()):
+        if _NAMED.findall(frame) != list(named.values()):
             raise ModelError(
                 "The chat template of the surrogate does not write out every message once and in "
                 "order. Pass prompt= instead of messages=, or choose another surrogate."
             )
-        text, *rest = re.split(either, frame)
-        pieces = []
+        text, *rest = _NAMED.split(frame)
+        at, written, pieces = len(text), [text], []
         for number, after in zip(named, rest, strict=True):
             message = prompt.messages[number]
             content = prompt.content(message)
             ways = (content, content.strip(), content.rstrip(), content.lstrip())  # Gemma's trims
-            written = next((way for way in ways if real.startswith(text + way + after)), content)
-            pieces.append((len(text), message.start + content.find(written), len(written)))
-            text += written + after
-        if text != real:
+            way = next((way for way in ways if real.startswith(way + after, at)), content)
+            if way:
+                pieces.append((at, message.start + content.find(way), len(way)))
+            written += [way, after]
+            at += len(way) + len(after)
+        if (text := "".join(written)) != real:
             raise InputError(
                 "The chat template of the surrogate rewrites what the messages say (some cut the "
                 "thoughts of earlier answers), so parts of them cannot be found again. Take out what "
@@ -212,7 +215,8 @@ def _without_template(prompt: Prompt) -> Rendered:
     for message in prompt.messages:
         if prompt.kind == "messages":
             text += f"{message.role}: "
-        pieces.append((len(text), message.start, message.end - message.start))
+        if message.start < message.end:
+            pieces.append((len(text), message.start, message.end - message.start))
         text += prompt.content(message) + after
     return Rendered(text + "assistant: " * (prompt.kind == "messages"), tuple(pieces))
 
@@ -244,10 +248,8 @@ def _turns(prompt: Prompt) -> list[list[Turn]]:
 def _in_prompt(rendered: Rendered, start: int, end: int) -> Span | None:
     """Where a token of the rendered text lies in the prompt's own text."""
     after = bisect.bisect_left(rendered.pieces, (end,))
-    for at, origin, length in reversed(rendered.pieces[:after]):
-        a, b = max(start, at), min(end, at + length)
-        if a < b:
-            return a - at + origin, b - at + origin
-        if length:
-            break
-    return None
+    if not after:
+        return None
+    at, origin, length = rendered.pieces[after - 1]
+    a, b = max(start, at), min(end, at + length)
+    return (a - at + origin, b - at + origin) if a < b else None

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from ropelime.errors import InputError, NoTokenizerError
 from ropelime.registry import unknown
 from ropelime.text import segmentation as segment
-from ropelime.text.prompt import Prompt, Span
+from ropelime.text.prompt import Prompt, Span, naming_field
 
 _SPLITTERS = {"word": segment.words, "sentence": segment.sentences, "paragraph": segment.paragraphs}
 _NEEDS = {"document": "context", "message": "messages"}  # the kind of prompt that has such parts
-GRANULARITIES = ("token", *_SPLITTERS, *_NEEDS)
+PARTS = tuple(_NEEDS)  # granularities for which no text is cut
+GRANULARITIES = ("token", *_SPLITTERS, *PARTS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ def split(
             :meth:`ropelime.surrogate.Surrogate.token_spans` does. Every feature then owns at least one
             token, unless the surrogate has no tokenizer. ``"token"`` needs it.
     """
+    with naming_field("features"):
+        return _split(prompt, features, token_spans)
+
+
+def _split(
+    prompt: Prompt,
+    features: str | Sequence[Span],
+    token_spans: Callable[[Prompt], Sequence[Span]] | None,
+) -> tuple[Feature, ...]:
     text = prompt.text
     if not isinstance(features, str):
         found = _given(prompt, features)
@@ -179,6 +189,7 @@ def _parts(prompt: Prompt) -> list[tuple[int, Span]]:
 
 def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
     text, parts = prompt.text, _parts(prompt)
+    begins = [start for _, (start, _) in parts]
     found: list[Feature] = []
     if not isinstance(spans, Iterable):
         raise InputError(f"features must be a granularity or a list of (start, end), not {spans!r}.")
@@ -200,6 +211,6 @@ def _given(prompt: Prompt, spans: Sequence[Span]) -> list[Feature]:
                 f"{where} overlaps or stands before features[{number - 1}] = ({found[-1].start}, "
                 f"{found[-1].end}). Spans must be sorted and disjoint."
             )
-        part = next((number for number, (a, b) in parts if a <= start < b), 0)
-        found.append(_feature(text, start, end, part))
+        part, (_, stop) = parts[max(0, bisect_right(begins, start) - 1)]
+        found.append(_feature(text, start, end, part if begins[0] <= start < stop else 0))
     return found

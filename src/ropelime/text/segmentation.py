@@ -42,14 +42,19 @@ _LINE_DONE = regex.compile(rf"[.!?…。！？।॥؟۔]{_CLOSE}*$")
 # refusing a few valid cuts: after a joiner or stacking sign without partner, or between two flags.
 _PAIR = regex.compile(r"(?s)[\p{InSC=Virama}\p{InSC=Invisible_Stacker}\u200D].|\X")
 _CONTENT = regex.compile(r"[\p{L}\p{N}\p{So}\p{Sc}\p{Co}\p{RI}]")
-_WORD_CUT = regex.compile(
-    rf"(?w)(?:(?<!(?:^|\s)\p{{P}}*)(?={_UNSPACED})"
-    rf"|(?<={_UNSPACED}[\p{{M}}\p{{Cf}}\p{{P}}]*)(?=[^\p{{P}}\p{{M}}\p{{C}}\s]))\b"
+# Where a word may begin depends on what stands before it, so a text is read once, in these pieces.
+_PIECE = regex.compile(
+    rf"(?<space>\s++)|(?<unspaced>{_UNSPACED})|(?<marks>(?:(?!{_UNSPACED})\p{{P}})++)"
+    rf"|(?<joined>(?:(?!{_UNSPACED})[\p{{M}}\p{{Cf}}])++)"
+    rf"|(?:(?!{_UNSPACED})[^\p{{P}}\p{{M}}\p{{Cf}}\s])++"
 )
+_JOINED = regex.compile(r"[\p{P}\p{M}\p{C}]")  # What does not begin a word behind an unspaced script.
+_MARK = regex.compile(r"\p{M}")
+_BOUNDARY = regex.compile(r"(?w)\b")
 # Ends that it misses: marks or emoji after the stop, "…", Khmer, Tibetan, and "me." as in Maine.
 _MISSED = regex.compile(
     rf"(?<![.!?…\[(])(?<stop>[.!?…]++)(?:(?<=…)|{_CLOSE}++|(?=\s*+{_EMOJI}))(?<emoji>\s*+{_EMOJI}++)*+"
-    rf"\s++(?={_OPEN}*+\p{{Lu}})|[។៕།༎]++\s++"
+    rf"\s++(?={_OPEN}*+\p{{Lu}})|(?<![។៕།༎])[។៕།༎]++\s++"
     rf"|(?:\b(?:art|ill|me|miss|no|ok)|(?<![\w,;] )\bNo)\.\s++(?={_OPEN}*+\p{{Lu}}[\p{{Ll}}\s'’])"
 )
 # Still part of a sentence: marks and note numbers right after the stop, and emoji.
@@ -57,7 +62,7 @@ _TRAILER = regex.compile(rf"((?<=\S)({_CLOSE}|\p{{No}}|\[\d+\])++(?!\w))?+(\s*+{
 # Characters that the splitter does not split after, up to their partner if they have one.
 _BINDER = regex.compile(r"""["“”„«»‘「」『』()\[\]•⁃\p{So}]|(?<!\w)['`]""")
 _OPENER = regex.compile(rf"(?<=\s){_OPEN}+$")
-_ENUMERATOR = regex.compile(r"\s*\(?(?:\d{1,3}|\p{L}|[ivxIVX]{1,5})[.)]\s*")
+_ENUMERATOR = regex.compile(r"\s*+\(?(?:\d{1,3}|\p{L}|[ivxIVX]{1,5})[.)](?<after>\s*+)")
 # "end.Next" is two sentences, but "Node.Js", "a/b.Html?Q" and "foo.Bar()" are names.
 _TIGHT = regex.compile(
     r"(?<=(?<![\w./:@#=&%$\\-])(?:[\p{Ll}\p{Lo}][\p{L}\p{M}'’]*\.+|[\p{L}\p{M}'’]+[!?]+))"
@@ -81,11 +86,14 @@ def sentences(text: str) -> list[Span]:
     for (start, prose), (end, _) in pairwise(blocks):
         cuts += [start, *(_prose_cuts(flat, start, end) if prose else ())]
     spans: list[Span] = []
+    whole = False  # Whether the last one has content.
     for begin, end in _tile(text, cuts):
+        content = _CONTENT.search(text, begin, end) is not None
         # Marks alone are not a sentence: they join the one before, or open the first one.
-        if spans and not (_CONTENT.search(text, begin, end) and _CONTENT.search(text, *spans[-1])):
+        if spans and not (content and whole):
             begin = spans.pop()[0]
         spans.append((begin, end))
+        whole |= content
     return spans
 
 
@@ -100,7 +108,7 @@ def words(text: str) -> list[Span]:
     """Cut a text at white space, and at Unicode word boundaries in scripts that use none."""
     cuts = {match.start() for match in re.finditer(r"\S+", text)}
     if not text.isascii():
-        cuts.update(match.start() for match in _WORD_CUT.finditer(text))
+        cuts.update(_unspaced_cuts(text))
     return _tile(text, sorted(cuts))
 
 
@@ -116,6 +124,21 @@ def _tile(text: str, cuts: Iterable[int]) -> list[Span]:
         if max(edges[-1], lead) < at < size and not _PAIR.fullmatch(text[at - 1 : at + 1]):
             edges.append(at)
     return list(pairwise([*edges, size])) if lead < size else []
+
+
+def _unspaced_cuts(text: str) -> Iterator[int]:
+    """Yield word boundaries next to scripts that use no spaces; closing marks stay with their word."""
+    opening, follows = True, False  # Only marks since the last space; an unspaced script just before.
+    for piece in _PIECE.finditer(text):
+        at, kind = piece.start(), piece.lastgroup
+        if kind == "space":
+            opening, follows = True, False
+            continue
+        begins = not opening and kind == "unspaced" and not _MARK.match(text, at)
+        if (begins or (follows and not _JOINED.match(text, at))) and _BOUNDARY.match(text, at):
+            yield at
+        opening &= kind == "marks" or (kind == "unspaced" and unicodedata.category(text[at])[0] == "P")
+        follows = kind == "unspaced" or (follows and kind is not None)
 
 
 def _blocks(text: str) -> list[tuple[int, bool]]:
@@ -169,10 +192,13 @@ def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
             cuts.update(start + cut for cut in _split(bare, begin - start, stop - start, language))
     # Marks that open a block have no sentence before them, so they join the one after.
     last, head = start, next((m.start() for m in _CONTENT.finditer(flat, start, end)), end)
+    number = _ENUMERATOR.match(flat, last, end)
     for cut in sorted(cuts):
+        if cut < last:  # Within the marks that follow the stop before it.
+            continue
         if opener := _OPENER.search(flat, max(last, cut - 8), cut):
             cut -= len(opener[0])
-        elif _ENUMERATOR.fullmatch(flat, last, cut) or _GLUE.match(flat, cut, end):
+        elif (number and number.start("after") <= cut <= number.end()) or _GLUE.match(flat, cut, end):
             continue
         elif trailer := _TRAILER.match(flat, cut, end)[0]:
             cut += len(trailer)
@@ -180,7 +206,7 @@ def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
             continue
         if max(last, head) < cut < end:
             yield cut
-            last = cut
+            last, number = cut, _ENUMERATOR.match(flat, cut, end)
 
 
 def _split(flat: str, start: int, end: int, language: str) -> Iterator[int]:

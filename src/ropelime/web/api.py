@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from ropelime import example
@@ -29,6 +30,8 @@ from ropelime.web.schema import (
     SpanView,
     Summary,
     View,
+    parsed,
+    summary_of,
 )
 from ropelime.web.service import Service
 
@@ -37,6 +40,7 @@ _TEXTS = {
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another server.",
     404: "Not found.",
+    408: "The body of the request did not arrive in time.",
     413: "The request is too large.",
     415: "The request is not JSON, or does not say that it is.",
     422: "A field is wrong or exceeds a limit; `errors` says which and why.",
@@ -90,8 +94,24 @@ def config(here: Here) -> Config:
     )
 
 
-@_jobs.post("", status_code=202, responses=_problems(403, 413, 415, 422, 429))
-def explain(request: ExplainRequest, here: Here, response: Response) -> JobView:
+async def _requested(request: Request, here: Here) -> ExplainRequest:
+    body = await request.body()
+    async with here.parsing:  # a few at a time: what a body becomes takes many times its size
+        return await run_in_threadpool(parsed, body)
+
+
+_BODY = {"application/json": {"schema": {"$ref": "#/components/schemas/ExplainRequest"}}}
+
+
+@_jobs.post(
+    "",
+    status_code=202,
+    responses=_problems(403, 408, 413, 415, 422, 429),
+    openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+)
+def explain(
+    request: Annotated[ExplainRequest, Depends(_requested)], here: Here, response: Response
+) -> JobView:
     """Request an explanation; it is made when its turn comes.
 
     Poll the job, or keep its stream of events open: a job that nobody polls is cancelled.
@@ -130,9 +150,11 @@ def history(
 ) -> HistoryPage:
     """The explanations, the newest first."""
     rows = here.history.page(limit + 1, before)
+    read = {row.id: summary_of(row.summary, row.id) for row in rows[:limit]}
     return HistoryPage(
-        items=[Summary(**row) for _, row in rows[:limit]],
-        next=rows[limit - 1][0] if len(rows) > limit else None,
+        items=[summary for summary in read.values() if summary is not None],
+        damaged=[name for name, summary in read.items() if summary is None],
+        next=rows[limit - 1].number if len(rows) > limit else None,
     )
 
 

@@ -1,7 +1,8 @@
-"""Checks of every request before the application: its host, origin, token, size and media type."""
+"""Checks of every request before the application: host, origin, token, size, time and media type."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 from urllib.parse import urlsplit
@@ -39,6 +40,7 @@ class Guard:
         self._app = app
         self._token = settings.token
         self._limit = settings.limits.request_bytes
+        self._seconds = settings.body_seconds
         self._local = is_loopback(settings.host)
         names = ("localhost", settings.host, *settings.allowed_hosts)
         self._names = {name.lower().strip("[]") for name in names if name}
@@ -102,18 +104,16 @@ class Guard:
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, at most as much as is allowed, and pass it on."""
         headers = Headers(scope=scope)
-        body, size, more = bytearray(), 0, True
-        announced = headers.get("content-length", "")[:20]
-        if announced.isdecimal() and int(announced) > max(_DRAIN, self._limit):
-            size, more = int(announced), False
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False) and size <= max(_DRAIN, self._limit)
-            if size <= self._limit:
-                body += message.get("body", b"")
+        try:
+            found = await asyncio.wait_for(self._read(headers, receive), self._seconds)
+        except asyncio.TimeoutError:
+            why = f"The request took longer to arrive than {self._seconds:g} seconds."
+            app: ASGIApp = Problem(detail=why).response(408, {"connection": "close"})
+            await app(scope, receive, send)
+            return
+        if found is None:
+            return
+        body, size = found
         app = self._app
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if size > self._limit:
@@ -122,12 +122,28 @@ class Guard:
         elif body and kind != "application/json":  # other kinds need no CORS preflight
             why = "Send JSON, with the header Content-Type: application/json."
             app = Problem(detail=why).response(415)
-        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+        whole = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
 
         await app(scope, replay, send)
+
+    async def _read(self, headers: Headers, receive: Receive) -> tuple[bytes, int] | None:
+        """A body and its size, without the part beyond the limit; None if the client has gone."""
+        body, size, more = bytearray(), 0, True
+        announced = headers.get("content-length", "")[:20]
+        if announced.isdecimal() and int(announced) > max(_DRAIN, self._limit):
+            size, more = int(announced), False
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False) and size <= max(_DRAIN, self._limit)
+            if size <= self._limit:
+                body += message.get("body", b"")
+        return bytes(body), size
 
 
 def _same_origin(headers: Headers) -> bool:

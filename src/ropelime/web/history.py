@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ropelime.errors import InputError
 from ropelime.explain import Explanation
@@ -27,6 +27,14 @@ CREATE TABLE explanations (
     explanation BLOB NOT NULL
 )
 """
+
+
+class HistoryRow(NamedTuple):
+    """A line of the history."""
+
+    number: int
+    id: str
+    summary: Row | None  # None if it is damaged
 
 
 class History:
@@ -78,15 +86,17 @@ class History:
                 (name, _text(summary), _text(request), data),
             )
 
-    def page(self, limit: int, before: int | None = None) -> list[tuple[int, Row]]:
-        """At most ``limit`` numbers and summaries older than ``before``, the newest first."""
+    def page(self, limit: int, before: int | None = None) -> list[HistoryRow]:
+        """At most ``limit`` entries older than ``before``, the newest first."""
         with self._open() as file:
+            # What is damaged may not be UTF-8; the others are to be read all the same.
+            file.text_factory = lambda raw: raw.decode("utf-8", "replace")
             rows = file.execute(
-                "SELECT number, summary FROM explanations WHERE ? IS NULL OR number < ? "
+                "SELECT number, id, summary FROM explanations WHERE ? IS NULL OR number < ? "
                 "ORDER BY number DESC LIMIT ?",
                 (before, before, limit),
             ).fetchall()
-        return [(number, json.loads(summary)) for number, summary in rows]
+        return [HistoryRow(number, str(name), _object(text)) for number, name, text in rows]
 
     def entry(self, name: str) -> tuple[Row, Row] | None:
         """The summary and the request of an explanation; None if there is none of that name."""
@@ -112,6 +122,15 @@ class History:
         with self._open() as file:
             file.execute("PRAGMA secure_delete = ON")  # overwrites the deleted prompt
             return file.execute("DELETE FROM explanations WHERE id = ?", (name,)).rowcount > 0
+
+
+def _object(text: Any) -> Row | None:
+    """A JSON object; None if it is not one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _text(row: Row) -> str:

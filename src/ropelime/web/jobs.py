@@ -1,27 +1,46 @@
-"""A queue of explanations: one at a time, in order, and cancelled when the client has gone."""
+"""A queue of explanations: one at a time, in order, and cancelled when the client has gone.
+
+Work that calls :meth:`Job.report` or :meth:`Job.check` stops there. Work that does not, such as cutting
+a long text, is interrupted from outside: an exception is raised in its thread.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import math
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ropelime.errors import RopeLimeError
-from ropelime.progress import note
+from ropelime.web import memory
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 R = TypeVar("R")
 
 _KEPT = 256  # finished jobs whose state can still be queried
+_LOOK = 0.25  # seconds between two looks at a running job
+_LOG = logging.getLogger(__name__)
 
 
-class Cancelled(Exception):
-    """Raised within the work of a job that was cancelled."""
+class Stopped(BaseException):
+    """Raised within the work of a job that was cancelled, abandoned or has used up its time.
+
+    It is not an Exception: no library takes it for an error of its own and continues.
+    """
+
+
+class Outcome(NamedTuple):
+    """How a job ended."""
+
+    state: State
+    error: str | None = None
+    field: str | None = None
 
 
 class Busy(RopeLimeError):
@@ -44,6 +63,10 @@ class Job:
     started: float | None = None
     ended: float | None = None
     unwanted: bool = False
+    limit: int = 0  # seconds that it may take, from when the clock was started
+    deadline: float = math.inf
+    patience: float = math.inf  # seconds before work that does not look whether to stop is interrupted
+    stopped: Outcome | None = None  # why it is being stopped
 
     @property
     def over(self) -> bool:
@@ -60,15 +83,34 @@ class Job:
         """How long it has been running, or ran, in tenths."""
         return round((self.ended or time.monotonic()) - self.started, 1) if self.started else 0.0
 
+    def start_clock(self, limit: int) -> None:
+        """Let it take at most ``limit`` seconds from now on."""
+        self.limit, self.deadline = limit, time.monotonic() + limit
+
     def report(self, done: int, total: int) -> None:
-        """Record progress; raises :class:`Cancelled` if the job was cancelled or abandoned."""
+        """Record progress; raises :class:`Stopped` if the job has to stop."""
         self.done, self.total = done, total
         self.check()
 
     def check(self) -> None:
-        """Raise :class:`Cancelled` if the job was cancelled or abandoned."""
-        if self.unwanted or self.abandoned:
-            raise Cancelled
+        """Raise :class:`Stopped` if the job was cancelled or abandoned, or if its time is up."""
+        if self.must_stop():
+            raise Stopped
+
+    def must_stop(self) -> bool:
+        """Whether it has to stop; the first reason is recorded."""
+        if self.stopped is None:
+            if self.unwanted:
+                self.stopped = Outcome("cancelled", "Cancelled.")
+            elif self.abandoned:
+                self.stopped = Outcome("cancelled", "Its client has gone.")
+            elif time.monotonic() > self.deadline:
+                self.stopped = Outcome(
+                    "failed",
+                    f"It was stopped after {self.limit:,} seconds, the limit of this server. Choose "
+                    "larger features, a smaller budget or cached scoring.",
+                )
+        return self.stopped is not None
 
 
 @dataclass(eq=False)
@@ -88,6 +130,8 @@ class Jobs(Generic[R]):
         self._jobs: dict[str, Job] = {}
         self._watched = 0
         self._thread: threading.Thread | None = None
+        self._running: Job | None = None
+        self._raising = threading.Lock()  # while an exception is raised in the thread, or prevented
 
     def submit(self, request: R) -> Job:
         """Append a job to the queue, or refuse it if that is full."""
@@ -106,6 +150,7 @@ class Jobs(Generic[R]):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="ropelime-jobs", daemon=True)
                 self._thread.start()
+                threading.Thread(target=self._watch_over, name="ropelime-watch", daemon=True).start()
             self._changed.notify_all()
             return job
 
@@ -156,12 +201,25 @@ class Jobs(Generic[R]):
         if self._thread is not None:
             self._thread.join(10.0)
 
+    def settle(self, job: Job) -> None:
+        """Interrupt the work of a job no more, as it is about to save what it has made."""
+        while True:
+            try:
+                with self._raising:
+                    job.patience = math.inf
+                    self._raise(None)  # one that was raised and has not arrived yet
+                return
+            except Stopped:  # it arrived here
+                continue
+
     def _drop(self, job: Job) -> None:
         del self._queue[job]
-        self._end(job, "cancelled", _why_cancelled(job))
+        job.must_stop()
+        self._end(job, job.stopped or Outcome("cancelled"))
 
     def _next(self) -> tuple[Job, R] | None:
         with self._changed:
+            self._running = None
             while not self.closed:
                 job = next(iter(self._queue), None)
                 if job is None:
@@ -169,7 +227,8 @@ class Jobs(Generic[R]):
                 elif job.abandoned:
                     self._drop(job)
                 else:
-                    job.state, job.started = "running", time.monotonic()
+                    job.state, job.started, self._running = "running", time.monotonic(), job
+                    self._changed.notify_all()
                     return job, self._queue.pop(job)
             return None
 
@@ -177,24 +236,53 @@ class Jobs(Generic[R]):
         while (entry := self._next()) is not None:
             job, request = entry
             del entry
+            self._end(job, self._outcome(job, request))
+            del job, request  # a prompt may be large, and the next job may come much later
+            memory.release()
+
+    def _outcome(self, job: Job, request: R) -> Outcome:
+        """Run a job; whatever is raised, the queue continues."""
+        try:
             try:
                 self.work(job, request)
-            except Cancelled:
-                self._end(job, "cancelled", _why_cancelled(job))
-            except RopeLimeError as error:
-                self._end(job, "failed", str(error), getattr(error, "field", None) or None)
-            except Exception:  # one job must not stop the queue
-                note(traceback.format_exc())
-                self._end(job, "failed", "Internal error; the server's log has the details.")
-            else:
-                self._end(job, "done")
-            del job, request  # a prompt may be large, and the next job may come much later
+            finally:
+                self.settle(job)
+        except Stopped:
+            self.settle(job)  # in case it was raised before the first line of the other
+            return job.stopped or Outcome("cancelled", "Cancelled.")
+        except RopeLimeError as error:
+            return Outcome("failed", str(error), getattr(error, "field", None) or None)
+        except BaseException:  # a tokenizer that panics raises one that is not an Exception
+            _LOG.exception("A job has failed.")
+            return Outcome("failed", "Internal error; the server's log has the details.")
+        return Outcome("done")
 
-    def _end(self, job: Job, state: State, error: str | None = None, field: str | None = None) -> None:
+    def _watch_over(self) -> None:
+        """Interrupt a job that has to stop and does not look."""
+        since: dict[Job, float] = {}  # when the running job had to stop, or was last interrupted
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.closed or self._running is not None)
+                job = self._running
+            if job is None:
+                return  # closed, and nothing runs
+            if job.must_stop():
+                now = time.monotonic()
+                since = {job: since.get(job, now)}
+                with self._raising:
+                    if now - since[job] >= job.patience:
+                        since[job] = now
+                        self._raise(Stopped)
+            time.sleep(_LOOK)
+
+    def _raise(self, error: type[BaseException] | None) -> None:
+        """Raise an error in the worker's thread at its next Python instruction, or take it back."""
+        assert self._thread is not None
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        given = None if error is None else ctypes.py_object(error)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, given)
+
+    def _end(self, job: Job, outcome: Outcome) -> None:
         with self._changed:
-            job.error, job.field, job.ended = error, field, time.monotonic()
-            job.state = state
-
-
-def _why_cancelled(job: Job) -> str:
-    return "Cancelled." if job.unwanted else "Its client has gone."
+            job.error, job.field, job.ended = outcome.error, outcome.field, time.monotonic()
+            job.state = outcome.state

@@ -1,21 +1,19 @@
-"""What one request may cost: refused before the cost arises, or stopped when the time is up."""
+"""What one request may cost: refused before the cost arises, or stopped in its course."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import InputError
 from ropelime.method.regression import Regressor
 from ropelime.method.samplers import Sample, Sampler
 from ropelime.method.schedule import Schedule
 from ropelime.method.scores import Scores
 from ropelime.options import Options
-from ropelime.progress import Callback
 from ropelime.registry import describe
 from ropelime.steps import Task
 from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
@@ -24,7 +22,9 @@ from ropelime.text.prompt import Prompt, Span, naming_field
 from ropelime.web.jobs import Job
 from ropelime.web.settings import Limits
 
-_REPETITIONS = 20  # of a fit, which cannot be stopped in between
+_REPETITIONS = 20  # of a fit
+SOON = 2.0  # seconds until a job that has to stop is interrupted, if it has not stopped by itself
+_LATER = 30.0  # the same while a model runs: it looks between two forward passes
 
 
 def check_limit(field: str, given: float, most: float, message: str) -> None:
@@ -97,13 +97,18 @@ def _repetitions(regressor: Regressor) -> int:
     return max((getattr(regressor, f.name) for f in known if isinstance(f.default, int)), default=1)
 
 
-def check_features(features: Sequence[Feature], options: Options, limits: Limits) -> None:
-    """Refuse too many features, or placeholders that make the prompt too long."""
+def check_count(features: int, limits: Limits) -> None:
+    """Refuse too many features."""
     message = (
         "The prompt has {given:,} features of this size and this server takes at most {most:,}. Choose "
         "larger ones, or a shorter prompt."
     )
-    check_limit("features", len(features), limits.features, message)
+    check_limit("features", features, limits.features, message)
+
+
+def check_features(features: Sequence[Feature], options: Options, limits: Limits) -> None:
+    """Refuse too many features, or placeholders that make the prompt too long."""
+    check_count(len(features), limits)
     if options.ablation.how == "placeholder":
         grown = len(options.ablation.text) * len(features)
         message = (
@@ -111,21 +116,6 @@ def check_features(features: Sequence[Feature], options: Options, limits: Limits
             "{most:,}."
         )
         check_limit("ablation", grown, limits.characters, message)
-
-
-def timed(job: Job, seconds: int) -> Callback:
-    """The job's own report, which also ends it when its time is up."""
-    end = time.monotonic() + seconds
-
-    def report(done: int, total: int) -> None:
-        job.report(done, total)
-        if time.monotonic() > end and done < total:
-            raise ModelError(
-                f"It was stopped after {seconds:,} seconds, the limit of this server. Choose larger "
-                "features, a smaller budget or cached scoring."
-            )
-
-    return report
 
 
 class LimitedSurrogate(Surrogate):
@@ -141,6 +131,7 @@ class LimitedSurrogate(Surrogate):
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Those of the surrogate; an error names the prompt."""
+        self._job.check()
         with naming_field(prompt.kind):  # mostly that the chat template refuses the messages
             return self._inner.token_spans(prompt)
 
@@ -166,4 +157,8 @@ class LimitedSurrogate(Surrogate):
     ) -> list[Scores]:
         """Have the surrogate score them, packed together where it does that."""
         self._job.check()
-        return self._inner.score_all(requests, progress=progress)
+        self._job.patience = _LATER
+        try:
+            return self._inner.score_all(requests, progress=progress)
+        finally:
+            self._job.patience = SOON

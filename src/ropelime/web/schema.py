@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from functools import reduce
+from itertools import islice
+from operator import or_
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     create_model,
+    model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from typing_extensions import NotRequired, TypedDict
 
@@ -28,8 +37,20 @@ from ropelime.web.settings import Limits
 
 Name = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="Name of a job or explanation.")]
 Kind = Literal["choice", "text", "number", "switch"]
+T = TypeVar("T")
+_FEW = 5  # unknown fields that are named
 _DEEPEST = 32  # levels of lists and mappings in a message
 _MOST = 2**53  # numbers from here on lose digits in a browser
+
+
+class _FailFast:
+    """As pydantic's FailFast, which some releases cannot put into a union."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return {**handler(source), "fail_fast": True}
+
+
+Items = Annotated[list[T], _FailFast()]  # the first wrong item is enough: a body may hold a million
 
 
 def _clean(text: str) -> str:
@@ -93,9 +114,9 @@ class ChatMessage(TypedDict):
     __pydantic_config__ = ConfigDict(strict=True, extra="allow")  # type: ignore[misc]
 
     role: str
-    content: NotRequired[Annotated[str | list[dict[str, Any]] | None, _OneMessage]]
+    content: NotRequired[Annotated[str | Items[dict[str, Any]] | None, _OneMessage]]
     refusal: NotRequired[str | None]
-    tool_calls: NotRequired[list[dict[str, Any]] | None]
+    tool_calls: NotRequired[Items[dict[str, Any]] | None]
     function_call: NotRequired[dict[str, Any] | None]
 
 
@@ -127,19 +148,38 @@ class Given(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     prompt: str | None = Field(default=None, description="The prompt as one text.")
-    context: list[Annotated[str | Chunk, _OneMessage]] | None = Field(
+    context: Items[Annotated[str | Chunk, _OneMessage]] | None = Field(
         default=None, description="Retrieved chunks; they are explained."
     )
     question: str | None = Field(default=None, description="The question about the chunks.")
-    messages: list[Annotated[ChatMessage, AfterValidator(_check_message)]] | None = Field(
+    messages: Items[Annotated[ChatMessage, AfterValidator(_check_message)]] | None = Field(
         default=None, description="Chat messages."
     )
     output: str = Field(description="The answer to explain, as the model gave it.")
-    surrogate: Annotated[str | list[str] | None, _OneMessage] = Field(
+    surrogate: Annotated[str | Items[str] | None, _OneMessage] = Field(
         default=None,
         description="The model that scores the answer: one of the server's, the first if not given. "
         "The weights of several in a list are averaged.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_few(cls, data: Any) -> Any:
+        """Leave out unknown fields but for the first of them, which are refused by their names."""
+        if not isinstance(data, dict) or len(data) <= len(cls.model_fields):
+            return data
+        unknown = set(islice((name for name in data if name not in cls.model_fields), _FEW))
+        return {name: data[name] for name in data if name in cls.model_fields or name in unknown}
+
+
+def _fast(annotation: Any) -> Any:
+    """A type whose lists are refused at their first wrong item."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is list:
+        return Items[_fast(inner[0])]  # type: ignore[misc]
+    if get_origin(annotation) in (Union, UnionType):
+        return reduce(or_, map(_fast, inner))
+    return annotation
 
 
 def _declared() -> dict[str, Any]:
@@ -147,7 +187,7 @@ def _declared() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for option in dataclasses.fields(Options):
         known = option.metadata
-        taken = Annotated[int, Field(ge=0, lt=_MOST)] if known["json"] is int else known["json"]
+        taken = Annotated[int, Field(ge=0, lt=_MOST)] if known["json"] is int else _fast(known["json"])
         about = Field(default=option.default, description=known["help"])
         fields[option.name] = (Annotated[taken, _OneMessage], about)
     return fields
@@ -166,6 +206,21 @@ else:
         "the answer, and the options of ``ropelime.explain``.",
         **_declared(),
     )
+
+
+def parsed(body: bytes) -> ExplainRequest:
+    """The request in a body; a large one takes a while, so call it in a thread."""
+    try:
+        data = json.loads(body) if body else None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": ""}]) from None
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "The body is nested too deeply, or has too long a number.") from None
+    try:
+        return ExplainRequest.model_validate(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
 
 
 class JobView(BaseModel):
@@ -206,10 +261,20 @@ class Summary(BaseModel):
     top: TopFeature
 
 
+def summary_of(row: Mapping[str, Any] | None, name: str) -> Summary | None:
+    """A summary as it was stored under a name; None if it is damaged."""
+    try:
+        found = Summary.model_validate(row)
+    except ValidationError:
+        return None
+    return found if found.id == name else None
+
+
 class HistoryPage(BaseModel):
     """A page of the history, the newest first."""
 
     items: list[Summary]
+    damaged: list[str] = Field(description="Names of entries that cannot be read, only deleted.")
     next: int | None = Field(description="Pass it as ``before`` for the next page; null on the last.")
 
 

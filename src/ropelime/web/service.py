@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -9,25 +11,27 @@ from typing import Any
 
 from ropelime.errors import InputError, RopeLimeError
 from ropelime.explain import Explanation, explain_many
-from ropelime.progress import note
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, is_served, load_surrogate
 from ropelime.text.display import plain, shorten
-from ropelime.text.features import split
+from ropelime.text.features import PARTS, split
 from ropelime.text.prompt import check_text, naming_field, read_prompt
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.limits import (
+    SOON,
     LimitedOptions,
     LimitedSurrogate,
+    check_count,
     check_features,
     check_limit,
     check_options,
-    timed,
 )
 from ropelime.web.schema import ExplainRequest, Given
 from ropelime.web.settings import ServerSettings
 
+_LOG = logging.getLogger(__name__)
+_PARSED = 2  # requests that are parsed at once
 _SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
@@ -53,6 +57,7 @@ class Service:
             patience=settings.patience,
             grace=settings.grace,
         )
+        self.parsing = asyncio.Semaphore(_PARSED)
         self._loaded: dict[str, Surrogate] = {}
 
     def load(self, label: str) -> Surrogate:
@@ -98,23 +103,29 @@ class Service:
         message = "The prompt has {given:,} characters and this server takes at most {most:,}."
         check_limit(prompt.kind, len(prompt.text), limits.characters, message)
         check_text("The answer", request.output, field="output")
-        if options.features != "token":  # tokens are counted by the surrogate, when it is its turn
-            with naming_field("features"):
-                check_features(split(prompt, options.features), options, limits)
+        # Texts are cut when their turn comes, where that can be cancelled.
+        if not isinstance(options.features, str):
+            check_count(len(options.features), limits)
+            check_features(split(prompt, options.features), options, limits)
+        elif options.features in PARTS:
+            check_features(split(prompt, options.features), options, limits)
         return Task(prompt, request.output, options)
 
     def _work(self, job: Job, order: Order) -> None:
         surrogates = [self._loaded_for(job, label, order.task) for label in order.labels]
+        job.check()
         job.stage = "scoring masked prompts"
         start = time.perf_counter()
+        job.start_clock(self.settings.limits.seconds)
+        job.patience = SOON
         try:
-            (explanation,) = explain_many(
-                [order.task], surrogates, progress=timed(job, self.settings.limits.seconds)
-            )
+            (explanation,) = explain_many([order.task], surrogates, progress=job.report)
         except RopeLimeError as error:
             field = getattr(error, "field", None)
             raise InputError(self._public(error, order), field=field) from None
         assert isinstance(explanation, Explanation)
+        self.jobs.settle(job)
+        job.check()
         job.stage = "saving it"
         summary = _summary(job.id, order, explanation, time.perf_counter() - start)
         sent = order.request.model_dump() | {"surrogate": order.request.surrogate or order.labels[0]}
@@ -126,7 +137,7 @@ class Service:
         try:
             inner = self.load(label)
         except RopeLimeError as error:
-            note(f"ropelime: {error}")
+            _LOG.error("%s", error)
             message = f"{label} could not be loaded; the server's log says why."
             raise InputError(message, field="surrogate") from None
         return LimitedSurrogate(inner, label, self.settings.limits, job, task)

@@ -28,6 +28,7 @@ class Limits:
         seconds: Duration of one explanation.
         waiting: Explanations in the queue; one at a time is running.
         streams: Progress streams that are open at once.
+        connections: Connections that are open at once.
     """
 
     request_bytes: int = 2_000_000
@@ -38,6 +39,7 @@ class Limits:
     seconds: int = 1800
     waiting: int = 16
     streams: int = 64
+    connections: int = 512
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class ServerSettings:
         limits: Its limits.
         patience: Seconds without a query after which a job is cancelled.
         grace: The same after its progress stream was closed; a reload of the page takes that long.
+        head_seconds: How long the head of a request may take to arrive,
+        body_seconds: and how long its body.
+        read_seconds: How long a client may take to read a part of a response.
     """
 
     history: Path
@@ -65,6 +70,9 @@ class ServerSettings:
     limits: Limits = Limits()
     patience: float = 60.0
     grace: float = 3.0
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    read_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         if not self.surrogates:

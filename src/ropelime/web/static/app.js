@@ -60,6 +60,11 @@
     }
   }
 
+  /* A token, or null where it could not be sent: all are printable ASCII. */
+  function sendable(text) {
+    return /^[!-~]+$/.test(text) ? text : null;
+  }
+
   async function ask(path, options = {}) {
     const headers = { ...(options.headers || {}) };
     if (token) headers.Authorization = `Bearer ${token}`;
@@ -255,7 +260,7 @@
     $(`kind-${to}`).checked = true;
     for (const panel of document.querySelectorAll(".panel")) panel.hidden = panel.dataset.kind !== to;
     for (const option of $("features").options) {
-      option.disabled = option.value in FITS && FITS[option.value] !== to;
+      option.disabled = Object.hasOwn(FITS, option.value) && FITS[option.value] !== to;
       if (option.disabled && option.selected) $("features").value = "sentence";
     }
   }
@@ -705,6 +710,7 @@
 
   function list(page) {
     page.items.forEach((summary) => $("entries").append(entry(summary)));
+    page.damaged.forEach((id) => $("entries").append(damaged(id)));
     older = page.next;
     $("older").hidden = older === null;
     $("nothing").hidden = $("entries").children.length > 0;
@@ -724,26 +730,36 @@
     link.href = `#/e/${summary.id}`;
     const top = make("p", "top-feature", `${Math.round(100 * summary.top.normalized_weight)}% `, make("bdi", "", summary.top.text));
     const about = make("div", "", link, top, make("p", "", make("bdi", "", summary.prompt)), make("p", "", ...meta(summary)));
+    return listed(summary.id, summary.answer, box, about);
+  }
+
+  /* What is damaged can only be deleted. */
+  function damaged(id) {
+    const words = `Entry ${id.slice(0, 8)} is damaged`;
+    return listed(id, words, make("span"), make("div", "", make("p", "", `${words} and cannot be displayed.`)));
+  }
+
+  function listed(id, words, ...parts) {
     const remove = make("button", "link", "Delete");
     remove.type = "button";
-    remove.setAttribute("aria-label", `Delete: ${summary.answer}`);
-    const item = make("li", "entry", box, about, remove);
-    item.dataset.id = summary.id;
-    remove.addEventListener("click", () => forget(summary, item, remove));
+    remove.setAttribute("aria-label", `Delete: ${words}`);
+    const item = make("li", "entry", ...parts, remove);
+    item.dataset.id = id;
+    remove.addEventListener("click", () => forget(id, words, item, remove));
     return item;
   }
 
   /* Two presses, so that one by mistake deletes nothing. */
-  async function forget(summary, item, button) {
+  async function forget(id, words, item, button) {
     if (button.dataset.sure === undefined) {
       button.dataset.sure = "";
       button.textContent = "Delete for good?";
-      button.setAttribute("aria-label", `Delete for good: ${summary.answer}`);
+      button.setAttribute("aria-label", `Delete for good: ${words}`);
       say("Press again to delete it for good.");
       return;
     }
     try {
-      await ask(`/api/explanations/${summary.id}`, { method: "DELETE" });
+      await ask(`/api/explanations/${encodeURIComponent(id)}`, { method: "DELETE" });
     } catch (error) {
       if (error.status !== 404) {
         if (error.status !== 401) lost("It could not be deleted", error.message);
@@ -752,11 +768,11 @@
     }
     const next = item.nextElementSibling || item.previousElementSibling;
     item.remove();
-    ticked.delete(summary.id);
+    ticked.delete(id);
     tick();
     say("Deleted.");
     $("nothing").hidden = $("entries").children.length > 0;
-    (next ? next.querySelector("a") : $("first")).focus();
+    (next ? next.querySelector("a, button") : $("first")).focus();
   }
 
   function tick() {
@@ -856,10 +872,11 @@
     $("enter-form").addEventListener("submit", (event) => {
       event.preventDefault();
       clean();
-      token = $("token").value.trim();
+      token = sendable($("token").value.trim());
       remember("token", token);
       $("token").value = "";
-      begin();
+      if (token) begin();
+      else blame("token", "The token is wrong.");
     });
     /* Links within the page, such as the component's, must not replace the route. */
     document.addEventListener("click", (event) => {
@@ -896,9 +913,13 @@
     started = true;
   }
 
-  const given = /^#token=(.+)$/.exec(location.hash);
+  const given = /^#token=(.*)$/.exec(location.hash);
   if (given) {
-    token = decodeURIComponent(given[1]);
+    try {
+      token = sendable(decodeURIComponent(given[1]));
+    } catch {
+      token = null; // copied badly: the page asks for it
+    }
     remember("token", token);
     window.history.replaceState(null, "", "/#/");
   } else token = recall("token");
