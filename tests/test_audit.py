@@ -20,7 +20,7 @@ from ropelime.views.html import digest, static
 from toy import additive, toy
 
 Capture = pytest.CaptureFixture[str]
-CHUNKS = [
+CHUNKS: list[dict[str, Any]] = [
     {"text": "Lamps last.", "source": "lamps.pdf", "page": 1},
     {"text": "Cups break.", "source": "https://cups.example/a", "title": "On cups"},
     {"text": "Bags tear.", "source": "bags.md"},

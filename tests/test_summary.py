@@ -41,7 +41,7 @@ def part(result: Summary, name: str) -> sums.PartSummary:
 
 
 def rows(path: Path, *explanations: Explanation, name: str = "a") -> Path:
-    lines = [{"ropelime-batch": 1, "full": False}]
+    lines: list[dict[str, Any]] = [{"ropelime-batch": 1, "full": False}]
     lines += [{"id": f"{name}{i}", "error": None, **short(e)} for i, e in enumerate(explanations)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -116,7 +116,7 @@ def test_rows_of_a_batch_say_the_same(tmp_path: Path) -> None:
     )
     for e, name in ((BOTH, "one.json"), (LAST, "two.json")):
         e.save(tmp_path / name)
-    saved = [tmp_path / "one.json", str(tmp_path / "two.json")]
+    saved: Any = [tmp_path / "one.json", str(tmp_path / "two.json")]
     for given in (short_rows, [full], saved):
         found = summary(given).to_dict()
         for name in ("parts", "answers", "sentences", "ungrounded"):

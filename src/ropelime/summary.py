@@ -61,7 +61,7 @@ def summary(given: Given | Iterable[Given]) -> Summary:
     """
     sums = Summing()
     single = isinstance(given, (str, os.PathLike, ExplanationData))
-    for number, each in enumerate([given] if single else given, 1):  # type: ignore[list-item, arg-type]
+    for number, each in enumerate([given] if single else given, 1):  # type: ignore[arg-type]
         if isinstance(each, ExplanationData):
             _add(sums, each, f"explanation {number}")
         elif isinstance(each, (str, os.PathLike)):

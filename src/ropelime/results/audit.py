@@ -124,7 +124,7 @@ class AuditData:
     @property
     def counts(self) -> dict[str, int]:
         """How many marks have each verdict, and how many sentences are uncited."""
-        verdicts = [mark.verdict for mark in self.marks]
+        verdicts: list[str] = [mark.verdict for mark in self.marks]
         names = ("confirmed", "refuted", "unsupported", "unknown")
         return {**{name: verdicts.count(name) for name in names}, "uncited": len(self.uncited)}
 

@@ -17,7 +17,7 @@ The fields are those of the providers' documentation, as of November 2026:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ropelime.errors import InputError
 from ropelime.text.integrations import as_dict
@@ -128,12 +128,12 @@ def _openai(annotation: Mapping[str, Any], text: str, at: int) -> FoundMark:
 
 def _anthropic(citation: Mapping[str, Any], text: str, at: int) -> FoundMark:
     index = citation.get("document_index", citation.get("search_result_index"))
-    pages = citation.get("start_page_number"), citation.get("end_page_number")
+    first, after = (citation.get(f"{edge}_page_number") for edge in ("start", "end"))
     reference = Reference(
         index=index if _whole(index) else None,
         names=_names(citation),
         quote=str(citation.get("cited_text") or ""),
-        pages=(pages[0], pages[1]) if _whole(pages[0]) and _whole(pages[1]) else None,
+        pages=(int(first), int(after)) if _whole(first) and _whole(after) else None,
     )
     end = at + len(text)
     return FoundMark(end, end, str(citation["type"]), reference, about=(at, end))
@@ -147,7 +147,7 @@ def _place(value: Any, text: str) -> int | None:
     return min(value, len(text)) if _whole(value) else None
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

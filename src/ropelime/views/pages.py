@@ -183,7 +183,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[_Cell]], name: str = ""
         start = f'<tr id="{name}-{i}">' if name else "<tr>"
         lines.append(f'{start}<th scope="row">{first.body}</th>{"".join(cells)}</tr>')
     body = "\n".join([*lines, "</tbody>"])
-    return f'<div class="rl-scroll"><table class="rl-cells">{body}</table></div>'
+    return f'<table class="rl-cells">{body}</table>'
 
 
 def _card(title: str, body: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from ropelime.results.audit import AuditData, Mark
+from ropelime.results.digest import PartKind
 from ropelime.results.summary import SummaryData
 
-TITLES = {
+TITLES: dict[PartKind, str] = {
     "document": "Documents",
     "message": "Messages",
     "instruction": "Instructions",
@@ -34,7 +35,7 @@ def summary_sentence(summary: SummaryData) -> str:
     """How much of the answers rests on their prompts, and how much of the prompts matters."""
     said = []
     for kind, title in TITLES.items():
-        parts = summary.of_kind(kind)  # type: ignore[arg-type]
+        parts = summary.of_kind(kind)
         never = sum(not part.mattered for part in parts)
         if never:
             said.append(f"{never:,} of {len(parts):,} {title[:1].lower() + title[1:]} never mattered")

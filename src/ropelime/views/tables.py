@@ -44,7 +44,7 @@ def show_summary(summary: SummaryData, *, console: Console | None = None) -> Non
     """Print what mattered, what never did, the sentences without a source, and the cost."""
     console = console or Console()
     for kind, title in TITLES.items():
-        parts = summary.of_kind(kind)  # type: ignore[arg-type]
+        parts = summary.of_kind(kind)
         if not parts:
             continue
         console.print(Rule(Text(title), align="left", style="dim"))
