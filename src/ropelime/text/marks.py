@@ -329,7 +329,7 @@ def _definitions(text: str) -> tuple[dict[str, str], list[Span]]:
 
 
 def _numbers(match: re.Match[str]) -> list[int]:
-    """All numbers that a match may cite, as far as they are told without the documents."""
+    """All numbers that a match may cite, as far as that can be said without the documents."""
     label = match["label"]
     written = match["list"] or match["listed"] or match["numbered"] or match["at"] or label or ""
     raised = (match["digits"] or "").translate(_RAISED)
