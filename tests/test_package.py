@@ -23,8 +23,8 @@ ORDER = [
     ["registry", "text.display", "example"],
     ["files", "progress"],
     ["text.prompt", "text.segmentation"],
-    ["text.integrations", "text.features", "text.similarity"],
-    ["text.ablated", "text.lexical"],
+    ["text.integrations", "text.features", "text.similarity", "text.marks"],
+    ["text.ablated", "text.lexical", "text.documents", "text.annotated"],
     ["clients"],
     ["method.rope", "method.learnt"],
     ["method.scores"],
@@ -38,13 +38,16 @@ ORDER = [
     ["surrogate"],
     ["options"],
     ["results.explanation"],
-    ["results.ensemble", "results.validation", "results.citations"],
-    ["results.serialization", "results.assertions"],
+    ["results.ensemble", "results.validation", "results.annotations"],
+    ["results.citations", "results.serialization"],
+    ["results.assertions"],
+    ["results.audit", "results.digest"],
+    ["results.summary"],
     ["views"],
     ["steps", "answering"],
     ["verify"],
     ["explain"],
-    ["ask"],
+    ["ask", "audit", "summary"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -56,6 +59,7 @@ MAY_IMPORT = {
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
 ROOMS = ("text", "method", "results")
+FUNCTIONS = ("ask", "audit", "explain", "summary")  # each in a module of its own name
 
 
 def part(file: Path) -> str:
@@ -157,20 +161,24 @@ def test_importing_it_is_light() -> None:
 def test_exports() -> None:
     modules = {part(f) for f in FILES}
     public = {name for name in vars(ropelime) if not name.startswith("_")}
-    assert public - modules == set(ropelime.__all__) - {"__version__", "ask", "explain"}
+    assert public - modules == set(ropelime.__all__) - {"__version__", *FUNCTIONS}
     assert sorted(ropelime.__all__) == ropelime.__all__
-    for function in (ropelime.ask, ropelime.explain):
-        assert callable(function), "the function and not the module of the same name"
+    for name in FUNCTIONS:
+        assert callable(vars(ropelime)[name]), "the function and not the module of the same name"
     assert set(ropelime.__all__) == {
+        "Audit",
         "Explanation",
         "InputError",
         "ModelError",
         "RopeLimeError",
+        "Summary",
         "__version__",
         "ask",
+        "audit",
         "explain",
         "load",
         "load_surrogate",
+        "summary",
     }
 
 

@@ -2,18 +2,24 @@
 
 from ropelime._version import __version__
 from ropelime.ask import ask
+from ropelime.audit import Audit, audit
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import Explanation, explain, load
+from ropelime.summary import Summary, summary
 from ropelime.surrogate import load_surrogate
 
 __all__ = [
+    "Audit",
     "Explanation",
     "InputError",
     "ModelError",
     "RopeLimeError",
+    "Summary",
     "__version__",
     "ask",
+    "audit",
     "explain",
     "load",
     "load_surrogate",
+    "summary",
 ]

@@ -405,7 +405,7 @@ def test_twenty_kills_lose_nothing_and_double_nothing(source: Path, target: Path
 
 def test_a_full_disk_is_told_and_a_restart_goes_on(source: Path, target: Path) -> None:
     write_lines(source, 40)
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (15_000, 15_000))
     with start(source, target, 0.0, preexec_fn=limit) as process:
         _, err = process.communicate()
     assert process.returncode == 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_html import HOSTILE, TWO, hostile
 
-from ropelime import Explanation, explain
+from ropelime import Explanation, audit, explain, summary
 from ropelime.results.diagnostics import Trust
 from ropelime.results.explanation import with_verified
 from ropelime.results.verification import Verified, VerifyingCall
@@ -478,3 +478,28 @@ def test_a_thousand_features_react_at_once(open_page: Open) -> None:
     part = e.for_output(*e.output_sentences[3])
     assert first.inner_text() == part.top(1)[0].text.strip()
     assert json.dumps(payload(e))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_of_tables(open_page: Open, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    chunks = ["Lamps last.", {"text": "Cups break.", "source": "https://cups.example/" + "long/" * 40}]
+    output = "Yes it is [1]. So it was [2][9]. Now it was."
+    options: dict[str, Any] = {
+        "features": "document",
+        "surrogate": additive([[3.0, 3, 0], [0, 0, 3.0]]),
+    }
+    audited = audit(
+        context=chunks, question="?", output=output, target="nll", progress=False, **options
+    )
+    for text in (audited.to_html(), summary([audited.explanation, TOY]).to_html()):
+        page = open_page(text, width=width, color_scheme=scheme)
+        assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+        found = axe.run(page).response["violations"]
+        assert [(v["id"], v["impact"], [n["html"] for n in v["nodes"]]) for v in found] == []
+    page = open_page(audited.to_html(), width=width)
+    verdicts = page.locator("td .rl-badge").all_inner_texts()
+    assert verdicts == ["confirmed", "refuted", "unknown"]
+    page.locator("a.rl-badge").nth(1).click()
+    assert page.evaluate("() => document.querySelector('tr:target').id") == "mark-2"

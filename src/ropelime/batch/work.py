@@ -15,6 +15,7 @@ from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import Explanation, check, explain_many
 from ropelime.files import Row, dump
 from ropelime.options import Options
+from ropelime.results.digest import digest
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate, load_surrogate
 from ropelime.text.prompt import Prompt, check_text, read_prompt
@@ -206,6 +207,7 @@ def short(e: Explanation, top: int | None = None) -> Row:
         "warnings": list(e.diagnostics.warnings),
         "notes": list(e.diagnostics.notes),
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
+        **digest(e),
     }
     if e.interactions:
         row["interactions"] = [asdict(pair) for pair in e.interactions]

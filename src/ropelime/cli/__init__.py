@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import ask, batch, check, demo, explain, models, serve, verify
+from ropelime.cli import ask, audit, batch, check, demo, explain, models, serve, summary, verify
 from ropelime.errors import RopeLimeError
 from ropelime.progress import note
 
@@ -27,7 +27,9 @@ examples:
   ropelime ask "Who?" --context a.txt b.txt --model gpt-4o-mini
   ropelime verify why.json --model gpt-4o-mini
   ropelime batch answers.jsonl why.jsonl
+  ropelime summary why.jsonl
   ropelime check answers.jsonl --junit report.xml
+  ropelime audit --context a.txt b.txt --question "Who?" --output answer.md
 """
 
 
@@ -39,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, verify, batch, check, demo, models, serve):
+    for command in (explain, ask, verify, batch, summary, check, audit, demo, models, serve):
         name = command.__name__.rpartition(".")[2]
         texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
         added = commands.add_parser(name, **texts, formatter_class=raw)

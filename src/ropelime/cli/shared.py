@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -24,6 +25,28 @@ SURROGATE = (
     "a name from `ropelime models`, a directory, a .gguf file, a hub id, or a model on a vLLM server, "
     "http://HOST:8000/v1#MODEL[#TOKENIZER], for preset faithful"
 )
+
+
+def add_prompt(parser: argparse.ArgumentParser, title: str, output: str) -> Any:
+    """Add the prompt in its three forms and the answer, which is described as ``output``."""
+    add = parser.add_argument_group(title).add_argument
+    add("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
+    add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
+    add("--question", metavar="TEXT", help="the question about the context")
+    add("--messages", metavar="FILE|-", help="chat messages as a JSON list")
+    text = f"{output}; - reads standard input"
+    add("--output", required=True, metavar="FILE|TEXT", help=text)
+    return add
+
+
+def prompt_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The prompt of :func:`add_prompt`, as ``explain`` takes it."""
+    return {
+        "prompt": read(options.prompt),
+        "context": chunks(options.context),
+        "question": options.question,
+        "messages": messages(options.messages),
+    }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +189,19 @@ def read(name: str | None) -> str | None:
         raise InputError(f"{name} is not UTF-8 text ({error.reason} at byte {error.start}).") from None
     except (OSError, ValueError) as error:  # or a NUL character
         raise InputError(f"{name} cannot be read: {getattr(error, 'strerror', error)}.") from None
+
+
+def text_or_file(value: str) -> str:
+    """The text of a file, if that is one, or else the text itself."""
+    try:
+        is_file = value == "-" or Path(value).is_file()
+    except (OSError, ValueError):  # too long for a file name, or not one at all
+        is_file = False
+    if is_file:
+        return (read(value) or "").rstrip("\n")
+    if re.fullmatch(r"\S+\.(txt|md|json)", value):
+        note(f"ropelime: there is no file {value}; taken as the text of the answer")
+    return value
 
 
 def chunks(names: Sequence[str] | None) -> list[dict[str, Any]] | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
 from ropelime.results.grounding import (
     GROUNDED,
@@ -70,11 +72,13 @@ class Cited:
         answer: The answer.
         sentences: Its sentences, with the numbers of their sources.
         sources: The sources by number.
+        explained: The explanation that it was made from.
     """
 
     answer: str
     sentences: tuple[CitedSentence, ...]
     sources: tuple[Source, ...]
+    explained: ExplanationData = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         sources = [f"[{source.number}] {_line(source)}" for source in self.sources]
@@ -88,6 +92,29 @@ class Cited:
         if any(not sentence.sources for sentence in self.sentences):
             sources.append(f"[^none]: {NO_SOURCE}")
         return "\n".join([self._marked("[^{}]", "[^none]"), "", *sources]).rstrip("\n") + "\n"
+
+    def to_openai(
+        self, *, file_ids: Mapping[str, str] | None = None, quote: bool = False
+    ) -> dict[str, Any]:
+        """The answer as OpenAI's Responses API returns it, with annotations; see :func:`openai_part`.
+
+        Args:
+            file_ids: The id of each file, by the source of its chunk; the source itself if not given.
+            quote: Add the cited text to each annotation as ``quote``, a field that the API does not
+                have.
+        """
+        return openai_part(self.explained, self._sourced(), file_ids or {}, quote=quote)
+
+    def to_anthropic(self) -> list[dict[str, Any]]:
+        """The answer in blocks of Anthropic's Messages API; see :func:`anthropic_blocks`."""
+        return anthropic_blocks(self.explained, self._sourced())
+
+    def _sourced(self) -> list[SourcedSpan]:
+        feature = {source.number: source.feature for source in self.sources}
+        return [
+            SourcedSpan((each.start, each.end), tuple(feature[number] for number in each.sources))
+            for each in self.sentences
+        ]
 
     def _marked(self, mark: str, none: str) -> str:
         text, at = "", 0
@@ -153,7 +180,7 @@ def cite(e: ExplanationData) -> Cited:
         Source(number, i, e.features[i].text.strip(), e.prompt.where(e.features[i].part))
         for i, number in numbers.items()
     )
-    return Cited(e.output, tuple(sentences), sources)
+    return Cited(e.output, tuple(sentences), sources, e)
 
 
 def largest_change(e: ExplanationData, first: int, last: int) -> float:

@@ -65,9 +65,9 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 def report(e: ExplanationData) -> str:
     """A self-contained document with its style, script and data; it needs no server."""
     page, css, js = static("report.html"), static("report.css"), static("report.js")
-    scripts = " ".join(f"'sha256-{_digest(script)}'" for script in (js, _START))
+    scripts = " ".join(f"'sha256-{digest(script)}'" for script in (js, _START))
     policy = (
-        f"default-src 'none'; script-src {scripts}; style-src 'sha256-{_digest(css)}'; "
+        f"default-src 'none'; script-src {scripts}; style-src 'sha256-{digest(css)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     title = html.escape(f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME")
@@ -90,7 +90,8 @@ def static(name: str) -> str:
     return (resources.files("ropelime.views") / "static" / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """The hash by which a page's policy allows a style or a script."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 

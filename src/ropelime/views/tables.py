@@ -1,0 +1,82 @@
+"""The audit of an answer and the summary of many in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from ropelime.results.audit import AuditData
+from ropelime.results.summary import SummaryData
+from ropelime.text.display import plain, shorten
+from ropelime.views.sentences import TITLES, cost_facts, label, marks_sentence, summary_sentence
+
+_COLOURS = {
+    "confirmed": "green",
+    "refuted": "bold red",
+    "unsupported": "bold red",
+    "unknown": "bold red",
+}
+_STATEMENT = 160  # characters of a statement
+_PARTS = 20  # rows of a table of parts
+
+
+def show_audit(audit: AuditData, *, console: Console | None = None) -> None:
+    """Print a row for each mark and for each sentence that should have one."""
+    console = console or Console()
+    table = _table("mark", "verdict", "statement", "cites", "why")
+    for mark in audit.marks:
+        verdict = Text(mark.verdict, style=_COLOURS[mark.verdict])
+        table.add_row(
+            _cell(label(mark)), verdict, *map(_cell, (mark.statement.text, mark.name, mark.why))
+        )
+    for each in audit.uncited:
+        sources = ", ".join(source.name for source in each.sources)
+        cells = (each.text, "", f"rests on {sources}")
+        table.add_row(_cell("none"), Text("uncited", style="yellow"), *map(_cell, cells))
+    if table.row_count:
+        console.print(table)
+    console.print(Text(marks_sentence(audit)))
+
+
+def show_summary(summary: SummaryData, *, console: Console | None = None) -> None:
+    """Print what mattered, what never did, the sentences without a source, and the cost."""
+    console = console or Console()
+    for kind, title in TITLES.items():
+        parts = summary.of_kind(kind)
+        if not parts:
+            continue
+        console.print(Rule(Text(title), align="left", style="dim"))
+        table = _table("mattered", "mean share", "first", "sentences", "name", right=4)
+        for part in parts[:_PARTS]:
+            figures = (f"{part.mattered:,} of {part.given:,}", f"{part.mean_share:.0%}")
+            cells = (*figures, f"{part.first:,}", f"{part.cited:,}", part.name)
+            table.add_row(*map(_cell, cells), style="" if part.mattered else "dim")
+        console.print(table)
+        if len(parts) > _PARTS:
+            console.print(Text(f"{len(parts) - _PARTS:,} more; --json has all of them", style="dim"))
+    if summary.ungrounded:
+        console.print(Rule(Text("Sentences without a source"), align="left", style="dim"))
+        for each in summary.ungrounded_sentences[:_PARTS]:
+            line = shorten(plain(each.text), _STATEMENT)
+            console.print(Text(line).append(f" ({plain(each.answer)})", style="dim"))
+        if summary.ungrounded > _PARTS:
+            more = summary.ungrounded - min(_PARTS, len(summary.ungrounded_sentences))
+            console.print(Text(f"{more:,} more", style="dim"))
+    console.print(Rule(style="dim"))
+    console.print(Text(summary_sentence(summary)))
+    facts = " · ".join(f"{name} {value}" for name, value in cost_facts(summary))
+    console.print(Text(facts, style="dim"))
+
+
+def _table(*heads: str, right: int = 0) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i < right else "left", overflow="fold")
+    return table
+
+
+def _cell(text: str) -> Text:
+    """Text as it is: a string would be parsed as markup."""
+    return Text(shorten(plain(text), _STATEMENT))
