@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,15 @@ import numpy as np
 from ropelime.method.attribution import Attribution
 from ropelime.method.scores import Scores
 from ropelime.results.verdicts import Name
+from ropelime.text.features import Feature
+from ropelime.text.lexical import pinned
+from ropelime.text.prompt import Prompt
 
 _SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
 _INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
 _POOR_FIT = 0.3
 _FEW = 5.0
+_MANY_TOKENS = 1.2  # for each character
 _EXACT = 1 - 1e-6  # R²: what is left over is rounding
 
 
@@ -113,4 +117,37 @@ def warn(scores: Scores, fitted: Attribution) -> Iterator[tuple[Name, str]]:
             "understood",
             f"With the kernel's weights about {fitted.effective_samples:.1f} of {rows} scores count: a"
             " few masks decide the fit. Try kernel='uniform'.",
+        )
+
+
+def notice(
+    prompt: Prompt, features: Sequence[Feature], output: str, tokens: int
+) -> Iterator[tuple[Name, str]]:
+    """What in the input defeats the purpose, each with the verdict that it lowers.
+
+    Args:
+        prompt: The prompt.
+        features: The parts of it that can be removed.
+        output: The explained answer.
+        tokens: How many tokens the surrogate cuts it into.
+    """
+    answer, last = " ".join(output.split()), prompt.messages[-1]
+    said = " ".join(prompt.text[last.start : last.end].split())
+    if prompt.kind == "messages" and last.role == "assistant" and answer and answer in said:
+        yield (
+            "rests",
+            "The last message is the answer itself, so the answer is explained by itself. Leave that "
+            "message out.",
+        )
+    elif len(answer.split()) > 1 and answer in " ".join(pinned(prompt, features).split()):
+        yield (
+            "rests",
+            "The answer stands word for word in the question, which no mask removes: it may be a mere "
+            "repetition.",
+        )
+    if tokens > _MANY_TOKENS * len("".join(output.split())):
+        yield (
+            "understood",
+            "The surrogate cuts this answer into more tokens than it has characters: it hardly knows "
+            "this script. Choose a surrogate that does.",
         )

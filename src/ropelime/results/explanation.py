@@ -13,7 +13,7 @@ from ropelime.method.attribution import Attribution, Recipe, fit, normalized
 from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
 from ropelime.results import grounding
-from ropelime.results.diagnostics import Diagnostics, diagnose, warn
+from ropelime.results.diagnostics import Diagnostics, diagnose, notice, warn
 from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
 from ropelime.text.features import Feature
@@ -237,11 +237,12 @@ def explained(
     """The explanation out of a fit and all scores; ``known`` holds the fields they do not give."""
     weights, half = attribution.weights, attribution.half_width
     ends = np.stack([weights - half, weights + half], 1)
-    warnings = tuple(warn(scores, attribution))
-    sentences = grounding.sentences_of(known["output"], known["span"], known["output_spans"])
-    measured = grounding.measure(
-        known["output"], sentences, known["output_spans"], known["features"], scores
-    )
+    start, end = known["span"]
+    answer, spans = known["output"][start:end], known["output_spans"]
+    noticed = notice(known["prompt"], known["features"], answer, len(spans))
+    warnings = (*warn(scores, attribution), *noticed)
+    sentences = grounding.sentences_of(known["output"], known["span"], spans)
+    measured = grounding.measure(known["output"], sentences, spans, known["features"], scores)
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
         weights=weights,

@@ -53,11 +53,16 @@ def _idf(found: Floats) -> float:
     return float(np.log1p((len(found) - holding + 0.5) / (holding + 0.5)))
 
 
+def pinned(prompt: Prompt, features: Sequence[Feature]) -> str:
+    """The text of a prompt that is no feature, such as the question."""
+    left, at = "", 0
+    for feature in sorted(features, key=lambda feature: feature.start):
+        left += prompt.text[at : feature.start]
+        at = max(at, feature.end)
+    return left + prompt.text[at:]
+
+
 def shared_words(prompt: Prompt, features: Sequence[Feature], output: str) -> Floats:
     """(n,) BM25 of each feature for the pinned text, such as the question, and twice the output."""
-    pinned, at = "", 0
-    for feature in sorted(features, key=lambda feature: feature.start):
-        pinned += prompt.text[at : feature.start]
-        at = max(at, feature.end)
-    pinned += prompt.text[at:]
-    return bm25(f"{pinned} {output} {output}", [feature.text for feature in features])
+    query = f"{pinned(prompt, features)} {output} {output}"
+    return bm25(query, [feature.text for feature in features])

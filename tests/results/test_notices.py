@@ -1,0 +1,48 @@
+"""Input that defeats the purpose is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ropelime import explain
+from ropelime.results.verdicts import WARNED
+from toy import additive
+
+ANSWER = "The mill was built in 1882."
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "The mill was built in 1882. When was it built?"},
+]
+
+
+def explained(**given: Any) -> Any:
+    given.setdefault("output", ANSWER)
+    n = len(given.get("messages") or given["context"])
+    return explain(
+        **given, features="message" if "messages" in given else "document", target="nll",
+        surrogate=additive(np.arange(1.0, n + 1)[:, None], -9.0), kernel="uniform", progress=False,
+    )  # fmt: skip
+
+
+def warnings(e: Any) -> str:
+    return " ".join(e.diagnostics.warnings)
+
+
+def test_messages_that_end_with_the_answer() -> None:
+    e = explained(messages=[*CHAT, {"role": "assistant", "content": f" {ANSWER}\n"}])
+    assert "The last message is the answer itself" in warnings(e)
+    assert e.trust.value <= WARNED
+    assert "answer itself" not in warnings(explained(messages=CHAT))
+    said = {"role": "assistant", "content": "In 1882."}
+    assert "answer itself" not in warnings(explained(messages=[*CHAT, said]))
+
+
+def test_an_answer_that_stands_in_the_question() -> None:
+    context = ["A mill.", "Another mill."]
+    e = explained(context=context, question=f"Is it true? {ANSWER}")
+    assert "stands word for word in the question" in warnings(e)
+    assert e.verdicts[0].probability <= WARNED
+    assert "word for word" not in warnings(explained(context=context, question="When?"))
+    assert "word for word" not in warnings(explained(context=context, question="Yes?", output="Yes"))
