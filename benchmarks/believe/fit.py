@@ -1,7 +1,7 @@
 """The chances that verdicts and grounding are made of: logistic regressions, fitted to rows.
 
-Every source of rows counts the same, however many rows it has, and only rows that are to be fitted to
-are. Of a sentence: whether it comes from the prompt. Of an answer: whether it would be another one
+Every source of rows counts the same, however many rows it has, but for answers that are put together
+out of two, which count a quarter. Only rows that are to be fitted to are. Of a sentence: whether it comes from the prompt. Of an answer: whether it would be another one
 without the features. Of its first part, where the answer has to do with the prompt at all: whether
 removing it changes the answer or costs a quarter of the prompt's effect. Of the weights: whether their
 rank correlation with what the answering model does under other ablations is at least 0.6.
@@ -25,6 +25,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "understood": ("gain_sum", "first"),
 }
 FOLLOWED = 0.6
+_COUNTS = {"spliced": 0.25}  # these are put together and were never given
 Example = tuple[str, Mapping[str, float], bool]  # source, inputs, whether it is so
 
 
@@ -36,6 +37,8 @@ def examples(found: Sequence[tuple[str, Row]], of: str, *, fitted: bool) -> Iter
         of: The chance.
         fitted: Whether to take the rows that are fitted to, or the others.
     """
+    if of == "grounded" and fitted:
+        yield from _spliced([row for source, row in found if source == "answers" and "inputs" in row])
     for source, row in found:
         if row["fit"] is not fitted or "inputs" not in row:
             continue
@@ -45,6 +48,27 @@ def examples(found: Sequence[tuple[str, Row]], of: str, *, fitted: bool) -> Iter
                     yield source, sentence["inputs"], true
         elif (true := _true(row, of)) is not None:
             yield source, row["inputs"], true
+
+
+def _spliced(rows: Sequence[Row]) -> Iterator[Example]:
+    """Answers with sentences that do not belong to them, put together out of two.
+
+    An unrelated answer was explained beside the documents of the next prompt. Its sentences are put
+    beside those of the answer that was given from these documents, as if one answer had both.
+    """
+    own = [row for row in rows if row["kind"] == "documents"]
+    strange = {row["example"]: row for row in rows if row["kind"] == "unrelated"}
+    for before, after in zip(own, own[1:], strict=False):
+        other = strange.get(before["example"].replace("/documents", "/unrelated"))
+        if other is None:
+            continue
+        both = [(s["inputs"], row is after) for row in (after, other) for s in row["sentences"]]
+        whole = {
+            f"answer_{name}": float(np.mean([known[name] for known, _ in both]))
+            for name in ("explained", "covered")
+        }
+        for known, true in both:
+            yield "spliced", {**known, **whole}, true
 
 
 def grounded(kind: str, label: object) -> bool | None:
@@ -74,7 +98,7 @@ def learn(found: Sequence[tuple[str, Row]]) -> dict[str, dict[str, float]]:
         if len({true for *_, true in known}) < 2:
             raise InputError(f"The rows do not say when {of!r} is true and when it is not.")
         counts = Counter(source for source, *_ in known)
-        weights = np.array([1 / counts[source] for source, *_ in known])
+        weights = np.array([_COUNTS.get(source, 1.0) / counts[source] for source, *_ in known])
         x = np.array([[inputs[name] for name in names] for _, inputs, _ in known])
         model = LogisticRegression(C=10, max_iter=10_000)
         model.fit(x, [true for *_, true in known], sample_weight=weights * len(x) / weights.sum())

@@ -58,6 +58,8 @@ def run(options: argparse.Namespace) -> None:
             options.data.name,
         ]
     )
+    kept = {} if not _PLACE.exists() else json.loads(_PLACE.read_text(encoding="utf-8"))
+    learnt |= {name: value for name, value in kept.items() if name.startswith("chances")}
     with replacing(options.write) as file:
         file.write((json.dumps(learnt, indent=1) + "\n").encode())
     shared.written(options, options.write)
