@@ -14,7 +14,7 @@ import pytest
 from test_html import HOSTILE, TWO, hostile
 
 from ropelime import Explanation, explain
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust
 from ropelime.results.explanation import with_verified
 from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.views.html import payload, static

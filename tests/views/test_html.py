@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
 from ropelime.method.targets import TARGETS
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust
 from ropelime.text.display import visible
 from ropelime.views.html import payload, report, static
 from toy import COEF, OUTPUT, PROMPT, additive, signalled, toy

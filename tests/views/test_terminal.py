@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ropelime import Explanation
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust
 from ropelime.views.terminal import show, to_svg
 from toy import additive, signalled, toy
 
