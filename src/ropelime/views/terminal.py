@@ -1,4 +1,4 @@
-"""An explanation in the terminal: the prompt shaded by weight, the ranking, and whether to believe it."""
+"""An explanation in the terminal: the prompt shaded by weight, the ranking, and its verdicts."""
 
 from __future__ import annotations
 
