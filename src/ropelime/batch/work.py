@@ -203,6 +203,24 @@ def short(e: Explanation, top: int | None = None) -> Row:
             for share in e.top(top)
         ],
         "trust": e.trust and {"value": _rounded(e.trust.value), "text": e.trust.text},
+        "verdicts": {each.name: _rounded(each.probability) for each in e.verdicts},
+        "grounding": [
+            {
+                "start": sentence.span[0],
+                "end": sentence.span[1],
+                "probability": _rounded(sentence.probability),
+                "sources": [
+                    {
+                        "start": source.span[0],
+                        "end": source.span[1],
+                        "part": source.document,
+                        "share": _rounded(source.share),
+                    }
+                    for source in sentence.sources
+                ],
+            }
+            for sentence in e.grounding
+        ],
         "warnings": list(e.diagnostics.warnings),
         "notes": list(e.diagnostics.notes),
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
