@@ -550,7 +550,7 @@
     /* The description of one feature; intervals and signals exist for the whole answer only. */
     function account(i) {
       const weight = view.weights[i];
-      const side = !view.shares[i] ? "no share" : weight < 0 ? "opposes" : "supports";
+      const side = weight < 0 ? "opposes" : "supports";
       const object = part === null ? "the answer" : "this part";
       const lines = [data.signs ? `weight ${signed(weight)} ${data.unit}` : `weight ${number(weight)} (${data.unit})`];
       const { interval, score_interval: normalised } = features[i];
@@ -561,7 +561,9 @@
       return {
         size: view.shares[i] ? percent(view.scores[i]) : "\u2013",
         signals: own.map(([name, sizes]) => `${name} ${percent(sizes[i])}`),
-        what: `${side} ${view.shares[i] ? "" : "in "}${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`,
+        what: view.shares[i]
+          ? `${side} ${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`
+          : `no share in ${object}`,
         lines
       };
     }
@@ -605,7 +607,7 @@
         at.fill.hidden = !shared;
         at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
         const known = part === null && features[i].score_interval;
-        at.whisker.hidden = !known;
+        at.whisker.hidden = !known || known[1] <= NOTHING;
         if (known) {
           at.whisker.style.setProperty("--low", (known[0] / top).toFixed(4));
           at.whisker.style.setProperty("--high", (known[1] / top).toFixed(4));
