@@ -452,8 +452,8 @@ def test_every_sentence_must_have_a_source() -> None:
     assert found.weight == pytest.approx(1 / 3)
     _, second, third = (f"{each.probability:.0%}" for each in e.grounding)
     assert found.why == (
-        f"the prompt has no source for 2 of 3 sentences: 'Paris hosted queens twice.' (chance {second}); "
-        f"'Cats vote often in London.' (chance {third})"
+        "the prompt has no source for 2 of 3 sentences: "
+        f"'Paris hosted queens twice.' (chance {second}); 'Cats vote often in London.' (chance {third})"
     )
     assert str(every) == "every sentence has a source in the prompt"
     first = read({"every_sentence_grounded": True, "of": "glow all"})
