@@ -376,7 +376,7 @@
       const least = data.trust.verdicts.find((each) => each.text === data.trust.text);
       const from = least ? `, from \u201c${least.title}\u201d.` : `. ${data.trust.text}`;
       trust.append(make("p", "rl-summary", "Trust ", make("strong", "", chance(data.trust.value)), from), verdicts);
-    } else if (data.trust) { // of an older release
+    } else if (data.trust) { // of several surrogates, or of an older release
       const size = data.trust.value;
       trust.append(make("p", "rl-trust-line", make("strong", "", chance(size)), meter(size), data.trust.text));
     }
