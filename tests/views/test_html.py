@@ -20,6 +20,7 @@ from ropelime import Explanation, InputError, explain
 from ropelime.method.targets import TARGETS
 from ropelime.results.verdicts import Trust
 from ropelime.text.display import visible
+from ropelime.views.findings import sentences
 from ropelime.views.html import payload, report, static
 from toy import COEF, OUTPUT, PROMPT, additive, invented, signalled, toy
 
@@ -108,6 +109,13 @@ def test_verdicts_and_the_grounding_of_sentences_are_in_the_data() -> None:
     assert [each["grounded"] for each in data["answer"]["grounding"]] == [True, False, False]
     chances = [each["probability"] for each in data["answer"]["grounding"]]
     assert chances == pytest.approx([each.probability for each in e.grounding], rel=1e-5)
+    both = explain(
+        e.prompt.text, e.output, surrogate=[additive([[2.9, 0, 0]] * 3), additive(np.zeros((3, 3)))],
+        target="nll", kernel="uniform", progress=False,
+    )  # fmt: skip
+    assert [each.probability for each in sentences(both)] == [
+        each.probability for each in both.grounding
+    ]
 
 
 def test_blocks_are_chunks_with_what_lies_between_them() -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from ropelime.method.targets import TARGETS
-from ropelime.results.citations import ground
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
-from ropelime.views.findings import TITLES, findings, has_signs, outcomes, places, verifying
+from ropelime.views.findings import TITLES, findings, has_signs, outcomes, places, sentences, verifying
 
 _DIGITS = 6  # significant digits of a number in the data: more than the page displays
 _TITLE = 60  # characters of the answer in the title
@@ -165,14 +164,14 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
         at = max(at, start, end)
     cut.append((at, len(e.output), []))
     pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
-    sentences = ground(e)
+    grounded = sentences(e)
     return {
         "pieces": pieces,
-        "sentences": [list(e.tokens_in(*sentence.span)) for sentence in sentences],
+        "sentences": [list(e.tokens_in(*sentence.span)) for sentence in grounded],
         # Of each sentence: the chance that it comes from the prompt, and whether it is said to.
         "grounding": [
             {"probability": _figure(sentence.probability), "grounded": sentence.grounded}
-            for sentence in sentences
+            for sentence in grounded
         ],
     }
 

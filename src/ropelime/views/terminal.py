@@ -14,7 +14,6 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ropelime.results.citations import ground
 from ropelime.results.explanation import ExplanationData
 from ropelime.results.verdicts import Trust
 from ropelime.text.display import plain, shorten
@@ -24,6 +23,7 @@ from ropelime.views.findings import (
     has_signs,
     outcomes,
     places,
+    sentences,
     surrogates,
     verifying,
 )
@@ -107,7 +107,7 @@ def _answer(explanation: ExplanationData) -> Text:
     if explanation.span != (0, len(explanation.output)):
         answer.stylize("reverse", *explanation.span)
     marked, at = Text(), 0
-    for sentence in ground(explanation):
+    for sentence in sentences(explanation):
         start, end = sentence.span
         said = answer[start:end]
         if not sentence.grounded:
