@@ -57,7 +57,7 @@ def test_the_guide_runs(
             same(printed.getvalue(), shown)
     assert len(server.seen) == 1 + 3, "the model is asked once, and three times to verify"
     assert main(["check", "answers.jsonl", "--junit", "report.xml"]) == 0
-    assert "5 checked: 5 hold" in capsys.readouterr().out
+    assert "7 checked: 7 hold" in capsys.readouterr().out
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"why.html", "why.json", "answers.jsonl", "report.xml", "cache"}
 

@@ -54,6 +54,16 @@ def signalled() -> Explanation:
     )
 
 
+def invented() -> Explanation:
+    """Three sentences, a token each: the first is in the prompt, which does nothing for the others."""
+    return toy(
+        "Green lamps glow all night. Ships sail past it. Fish swim.",
+        "Green lamps glow all night. Paris hosted queens twice. Cats vote often in London.",
+        features="sentence",
+        surrogate=additive([[2.9, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+    )
+
+
 def scoring(
     masks: npt.ArrayLike,
     logprob: npt.ArrayLike | None = None,

@@ -26,12 +26,13 @@ from ropelime.answering import AnsweringModel
 from ropelime.batch import lines, local
 from ropelime.batch.run import run
 from ropelime.batch.store import Output, rows
-from ropelime.batch.work import Settings
+from ropelime.batch.work import Settings, short
 from ropelime.cli import main
 from ropelime.options import Options
 from ropelime.results.serialization import from_dict
 from ropelime.surrogate.local import LocalSurrogate
 from servers import Proxy, busy, raw, says
+from toy import invented
 
 Make = Callable[..., LocalSurrogate]
 TOY = Path(__file__).parents[1] / "batch_toy.py"
@@ -146,9 +147,23 @@ def test_a_short_row_holds_what_most_people_need(tiny: Make, source: Path, targe
     assert row["cost"] == {"masks": e.cost.masks, "tokens": e.cost.tokens}
     assert e.trust is not None
     assert row["trust"]["text"] == e.trust.text
+    assert row["verdicts"] == pytest.approx(
+        {each.name: each.probability for each in e.verdicts}, abs=1e-4
+    )
+    assert len(row["sentences"]) == len(e.grounding) > 0
+    for ours, sentence in zip(row["sentences"], e.grounding, strict=True):
+        assert row["output"][ours["start"] : ours["end"]] == sentence.text
+        assert ours["probability"] == pytest.approx(sentence.probability, abs=1e-4)
     assert row["warnings"] == list(e.diagnostics.warnings)
     assert row["notes"] == list(e.diagnostics.notes)
     assert row["error"] is None
+
+
+def test_a_short_row_names_the_sources_of_each_sentence() -> None:
+    first, *others = short(invented())["sentences"]
+    assert (first["start"], first["end"], first["sources"]) == (0, 27, [0])
+    assert first["probability"] == pytest.approx(1, abs=0.1)
+    assert [each["sources"] for each in others] == [[], []]
 
 
 GOOD = {"id": "good", "prompt": "a b c d", "output": "yes"}
@@ -405,7 +420,7 @@ def test_twenty_kills_lose_nothing_and_double_nothing(source: Path, target: Path
 
 def test_a_full_disk_is_told_and_a_restart_goes_on(source: Path, target: Path) -> None:
     write_lines(source, 40)
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (15_000, 15_000))
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
     with start(source, target, 0.0, preexec_fn=limit) as process:
         _, err = process.communicate()
     assert process.returncode == 1

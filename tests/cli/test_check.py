@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from ropelime.results.assertions import Assertion, Verdict, check, read
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.typing import Floats, Masks
 from ropelime.views.junit import Case, junit
-from toy import additive, toy
+from toy import additive, invented, toy
 
 Capture = pytest.CaptureFixture[str]
 CHUNKS = [{"text": f"C{i}.", "source": f"docs/{i}.txt"} for i in range(4)]
@@ -146,7 +147,7 @@ def test_in_words() -> None:
     ("data", "message"),
     [
         (5, "An assertion is a mapping"),
-        ({}, "exactly one of rests_on and not_rests_on"),
+        ({}, "exactly one of rests_on, not_rests_on, every_"),
         ({"rests_on": {"document": 0}, "not_rests_on": {"document": 1}}, "exactly one of"),
         ({"rests_on": {"document": 0}, "at_most": 0.5}, "Unknown key of an assertion 'at_most'"),
         ({"rests_on": {"document": 0}, "facto": 2}, "Did you mean 'factor'"),
@@ -438,3 +439,71 @@ def test_what_fails_is_said_even_when_quiet(tmp_path: Path, capsys: Capture) -> 
     assert not printed.out
     assert "line 1 fails: rests on document 0" in printed.err
     assert "document 3" not in printed.err
+
+
+# Sentences without a source.
+
+
+def test_every_sentence_must_have_a_source() -> None:
+    e = invented()
+    every = read({"every_sentence_grounded": True})
+    found = check(e, every)
+    assert (found.holds, found.threshold) == (False, 1.0)
+    assert found.weight == pytest.approx(1 / 3)
+    _, second, third = (f"{each.probability:.0%}" for each in e.grounding)
+    assert found.why == (
+        "the prompt has no source for 2 of 3 sentences: "
+        f"'Paris hosted queens twice.' (chance {second}); 'Cats vote often in London.' (chance {third})"
+    )
+    assert str(every) == "every sentence has a source in the prompt"
+    first = read({"every_sentence_grounded": True, "of": "glow all"})
+    assert check(e, first).holds
+    assert check(e, first).why == "the prompt has a source for 1 sentence"
+    assert str(first) == "every sentence of 'glow all' has a source in the prompt"
+    assert not check(e, read({"every_sentence_grounded": True, "of": "night. Paris"})).holds
+
+
+@pytest.mark.parametrize(("least", "enough"), [(0, True), (0.33, True), (1 / 3, True), (0.34, False)])
+def test_a_share_of_the_sentences_is_compared(least: float, enough: bool) -> None:
+    some = read({"grounded": {"at_least": least}})
+    assert check(invented(), some).holds is enough
+    assert str(some) == f"at least {least:.0%} of the sentences have a source in the prompt"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"every_sentence_grounded": False}, "must be true, not False"),
+        ({"every_sentence_grounded": 1}, "must be true, not 1"),
+        ({"grounded": 0.9}, "takes {'at_least': 0.9}"),
+        ({"grounded": {"at_most": 0.9}}, "takes {'at_least': 0.9}"),
+        ({"grounded": {"at_least": 2}}, "at_least must be a number from 0 to 1, not 2"),
+        ({"grounded": {"at_least": 0.9}, "factor": 2}, "Unknown key of an assertion 'factor'"),
+        ({"grounded": {"at_least": 0.9}, "rests_on": {"document": 0}}, "exactly one of"),
+    ],
+)
+def test_a_wrong_assertion_about_sentences_is_named(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        read(wrong)
+
+
+def test_sentences_without_a_source_are_quoted_in_the_report(tmp_path: Path) -> None:
+    invented().save(tmp_path / "why.json")
+    line = {
+        "explanation": "why.json",
+        "expect": [{"every_sentence_grounded": True}, {"grounded": {"at_least": 0.3}}],
+    }
+    (tmp_path / "answers.jsonl").write_text(json.dumps(line))
+    report = tmp_path / "report.xml"
+    assert main(["check", str(tmp_path / "answers.jsonl"), "--junit", str(report)]) == 1
+    first, second = ElementTree.parse(report).getroot().iter("testcase")
+    (failure,) = first
+    assert "'Cats vote often in London.'" in failure.attrib["message"]
+    assert first.attrib["name"] == "line 1: every sentence has a source in the prompt"
+    assert len(second) == 0
+
+
+def test_the_help_says_what_it_cannot_see(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "What this cannot see: whether an answer is right." in capsys.readouterr().out

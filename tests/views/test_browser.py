@@ -14,11 +14,12 @@ import pytest
 from test_html import HOSTILE, TWO, hostile
 
 from ropelime import Explanation, audit, explain, summary
-from ropelime.results.diagnostics import Trust
 from ropelime.results.explanation import with_verified
+from ropelime.results.verdicts import Trust
 from ropelime.results.verification import Verified, VerifyingCall
+from ropelime.views.findings import TITLES
 from ropelime.views.html import payload, static
-from toy import COEF, additive, signalled, toy
+from toy import COEF, additive, invented, signalled, toy
 
 Page = Any  # of Playwright, which may be missing
 Open = Callable[..., Page]
@@ -135,7 +136,7 @@ def test_tokens_of_the_answer_too(open_page: Open) -> None:
     settle(page)
     part = e.for_output(3, 6)
     assert ranking(page)[:3] == expected(part)[:3]
-    page.get_by_text("Sentences").click()
+    page.get_by_text("Sentences", exact=True).click()
     page.locator(".rl-sentence").first.hover()
     settle(page)
     assert ranking(page)[:3] == expected(e)[:3]
@@ -147,7 +148,7 @@ def test_a_weight_per_token_is_a_mean_over_the_part(open_page: Open) -> None:
     page = open_page("<!doctype html><html lang='en'><title>x</title><div id='a'></div>")
     page.add_script_tag(content=static("report.js"))
     page.evaluate("(data) => ropelime.mount(document.getElementById('a'), data)", whole)
-    page.get_by_text("Sentences").click()
+    page.get_by_text("Sentences", exact=True).click()
     page.locator(".rl-sentence").first.click()
     settle(page)
     assert f"weight +{COEF[0, :2].mean():.3g} nats" in page.inner_text(".rl-figures")
@@ -209,6 +210,71 @@ def test_intervals_and_trust_are_drawn(open_page: Open) -> None:
     page.locator(".rl-sentence").first.hover()
     settle(page)
     assert page.locator(".rl-whisker:visible").count() == 0, "they are of the whole answer"
+
+
+def test_each_verdict_has_its_chance_and_its_sentence(open_page: Open) -> None:
+    e = invented()
+    assert e.trust is not None
+    size = f"{e.trust.value:.0%}"
+    page = open_page(e)
+    assert f"Trust {size} · No warnings" in page.inner_text(".rl-head")
+    title = TITLES[min(e.verdicts, key=lambda verdict: verdict.probability).name]
+    assert page.inner_text(".rl-summary") == f"Trust {size}, from “{title}”."
+    rows = page.locator(".rl-verdicts li")
+    assert rows.count() == 3
+    for number, verdict in enumerate(e.verdicts):
+        said = rows.nth(number).inner_text()
+        assert verdict.text in said
+        assert (f"{verdict.probability:.0%}" if verdict.probability < 0.995 else ">99%") in said
+        size = (
+            rows.nth(number).locator(".rl-meter").evaluate("(m) => m.style.getPropertyValue('--size')")
+        )
+        assert float(size) == verdict.probability
+
+
+def test_sentences_are_marked_by_whether_they_have_a_source(open_page: Open) -> None:
+    e = invented()
+    page = open_page(e)
+    chances = [f"{each.probability:.0%}" for each in e.grounding]
+    chances = [
+        ">99%" if chance == "100%" else "<1%" if chance == "0%" else chance for chance in chances
+    ]
+    sentences = page.locator(".rl-sentence")
+    assert sentences.all_inner_texts() == [
+        "Green lamps glow all night.", "Paris hosted queens twice.", "Cats vote often in London."
+    ]  # fmt: skip
+    titles = [sentences.nth(i).get_attribute("title") for i in range(3)]
+    assert titles[0] == f"Comes from the prompt: {chances[0]}"
+    assert titles[1:] == [f"No source · Comes from the prompt: {chance}" for chance in chances[1:]]
+    assert page.locator(".rl-source").all_inner_texts() == ["✓", "no source", "no source"]
+    lines = sentences.evaluate_all("(all) => all.map((s) => getComputedStyle(s).borderBottomStyle)")
+    assert lines == ["none", "dotted", "dotted"], "seen without colour"
+    assert page.inner_text(".rl-origin") == "2 of 3 sentences have no source in the prompt."
+    sentences.nth(2).click()
+    settle(page)
+    assert page.inner_text(".rl-origin") == titles[2]
+    page.wait_for_function(
+        "() => document.querySelector('[role=status]').textContent.includes('No source')"
+    )
+    assert "carries" in page.inner_text(".rl-lead")
+
+
+def test_the_headline_names_no_part_where_nothing_has_a_source(open_page: Open) -> None:
+    page = open_page(TOY)
+    assert page.inner_text(".rl-lead") == "No source for this answer was found in the prompt."
+    assert page.inner_text(".rl-origin") == "None of its 2 sentences has a source in the prompt."
+
+
+def test_a_part_without_a_share_is_shown_as_such(open_page: Open) -> None:
+    page = open_page(signalled())
+    assert page.locator(".rl-row-percent").all_inner_texts() == ["70%", "20%", "10%", *["no share"] * 2]
+    assert page.locator(".rl-fill:visible").count() == 3
+    page.locator(".rl-feature", has_text="green").hover()
+    settle(page)
+    assert "–\nno share in the answer\n" in page.inner_text(".rl-detail")
+    many = toy(" ".join(f"w{i}" for i in range(12)), surrogate=additive([1.0, 2.0, *[0.0] * 10]))
+    many = replace(many, weights=np.eye(12)[0], normalized_weights=np.eye(12)[0])
+    assert open_page(many).inner_text(".rl-more") == "Show all 12; 11 of them have no share"
 
 
 def test_verifying_calls_are_there_and_decide_the_order(open_page: Open) -> None:
@@ -314,9 +380,9 @@ def test_a_line_of_a_megabyte(open_page: Open) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_axe_finds_nothing_serious(open_page: Open, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    for e in (with_intervals(), signalled(), toy(surrogate=additive([0.0] * 5))):
+    for e in (with_intervals(), signalled(), invented(), toy(surrogate=additive([0.0] * 5))):
         page = open_page(e, width=width, color_scheme=scheme)
-        for act in (lambda: None, lambda: page.locator(".rl-feature").nth(4).click()):  # noqa: B023
+        for act in (lambda: None, lambda: page.locator(".rl-feature").last.click()):  # noqa: B023
             act()
             page.evaluate("() => document.querySelector('.rl-fold').open = true")
             settle(page)

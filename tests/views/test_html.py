@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
 from ropelime.method.targets import TARGETS
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust
 from ropelime.text.display import visible
+from ropelime.views.findings import sentences
 from ropelime.views.html import payload, report, static
-from toy import COEF, OUTPUT, PROMPT, additive, signalled, toy
+from toy import COEF, OUTPUT, PROMPT, additive, invented, signalled, toy
 
 TWO = "Yes it is. Now it was."  # two sentences of eleven characters, a token each
 HOSTILE = [
@@ -94,8 +95,27 @@ def test_intervals_and_trust_are_shown_where_an_explanation_has_them() -> None:
     assert data["features"][0]["interval"] == pytest.approx([0.5, 2.5])
     # Weights of 1.5, 1.2, -0.5, -0.3 and 0 are 3.5 in all.
     assert data["features"][0]["score_interval"] == pytest.approx([1 / 7, 5 / 7], rel=1e-5)
-    assert data["trust"] == {"value": 0.75, "text": "It held up."}
+    assert data["trust"] == {"value": 0.75, "text": "It held up.", "verdicts": []}
     json.dumps(data, allow_nan=False)
+
+
+def test_verdicts_and_the_grounding_of_sentences_are_in_the_data() -> None:
+    e = invented()
+    data = payload(e)
+    assert [(v["name"], v["probability"], v["text"]) for v in data["trust"]["verdicts"]] == [
+        (v.name, v.probability, v.text) for v in e.verdicts
+    ]
+    assert data["trust"]["verdicts"][0]["title"] == "The answer rests on the prompt"
+    assert [each["grounded"] for each in data["answer"]["grounding"]] == [True, False, False]
+    chances = [each["probability"] for each in data["answer"]["grounding"]]
+    assert chances == pytest.approx([each.probability for each in e.grounding], rel=1e-5)
+    both = explain(
+        e.prompt.text, e.output, surrogate=[additive([[2.9, 0, 0]] * 3), additive(np.zeros((3, 3)))],
+        target="nll", kernel="uniform", progress=False,
+    )  # fmt: skip
+    assert [each.probability for each in sentences(both)] == [
+        each.probability for each in both.grounding
+    ]
 
 
 def test_blocks_are_chunks_with_what_lies_between_them() -> None:
@@ -145,7 +165,9 @@ def test_sentences_of_the_answer_have_the_tokens_that_for_output_takes() -> None
 
 def test_a_span_of_the_answer_leaves_the_rest_without_tokens() -> None:
     part = toy().for_output(3, 6)
-    assert payload(part)["answer"] == {
+    answer = payload(part)["answer"]
+    assert [each["grounded"] for each in answer.pop("grounding")] == [False]
+    assert answer == {
         "pieces": [
             {"text": "yes", "tokens": None},
             {"text": " it", "tokens": [0, 1]},

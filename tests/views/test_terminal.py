@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from ropelime import Explanation
-from ropelime.results.diagnostics import Trust
+from ropelime.results.verdicts import Trust, Verdict
 from ropelime.views.terminal import show, to_svg
-from toy import additive, signalled, toy
+from toy import COEF, additive, invented, signalled, toy
 
 
 def shown(explanation: Explanation, *, top: int = 5, colour: bool = False, width: int = 100) -> str:
@@ -91,6 +91,31 @@ def test_intervals_and_trust_are_shown_where_they_are_known() -> None:
     assert "trust 90% · It held up." in shown(e)
 
 
+def test_each_verdict_has_a_line_of_its_own() -> None:
+    verdicts = (Verdict("rests", 0.04, "By heart."), Verdict("understood", 0.93, "Well read."))
+    lines = shown(replace(toy(), trust=Trust(0.04, "By heart.", verdicts))).splitlines()
+    at = lines.index("trust 4% · By heart.")
+    assert lines[at + 1].rstrip() == "  rests       4% as above", "a sentence is said once"
+    assert lines[at + 2].rstrip() == "  understood 93% Well read."
+    assert "understood" not in shown(replace(toy(), trust=Trust(0.04, "By heart.")))
+
+
+def test_no_share_is_not_a_share_of_nothing() -> None:
+    rows = [line.split() for line in shown(signalled()).splitlines() if line.startswith("4=")]
+    assert rows == [["4=", "–", "0%", "to", "10%", word] for word in ("green", "white")]
+    assert "no share" not in shown(signalled()), "all are listed"
+    assert "\n1 more part has no share" in shown(signalled(), top=4)
+    assert "\n2 parts have no share" in shown(signalled(), top=3)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_sentences_without_a_source_say_so(colour: bool) -> None:
+    text = re.sub(r"\x1b\[[\d;]*m", "", shown(invented(), colour=colour, width=200))
+    assert "\nGreen lamps glow all night. Paris hosted queens twice. [no source] Cats vote" in text
+    assert "in London. [no source]\n" in text
+    assert ("\x1b[2mCats vote" in shown(invented(), colour=colour, width=200)) is colour
+
+
 def test_places_that_cannot_be_told_apart_are_shared() -> None:
     e = toy(sampler="exhaustive")
     e = replace(e, intervals=np.column_stack([e.weights - 0.4, e.weights + 0.4]))
@@ -112,7 +137,10 @@ def test_warnings_are_shown() -> None:
 
 
 def test_the_explained_span_is_marked() -> None:
-    assert "\x1b[7myes\x1b[0m it is" in shown(toy().for_output(0, 3), colour=True)
+    e = toy("yes it was. no more. so.", features="sentence", surrogate=additive(COEF[[0, 2, 3]] * 2))
+    assert "\x1b[7myes\x1b[0m it is" in shown(e.for_output(0, 3), colour=True)
+    without = shown(toy().for_output(0, 3), colour=True)
+    assert "\x1b[2;7myes\x1b[0m" in without, "and it has no source"
 
 
 @pytest.mark.parametrize("text", ["[bold]x[/bold]", "[/red]", "[link=http://a]b", ":smile:", "\\[x]"])

@@ -23,8 +23,9 @@ from ropelime.options import PRESETS, Options
 from ropelime.text import features, segmentation
 from ropelime.web import api
 from ropelime.web import settings as web_settings
-from ropelime.web.schema import parsed
+from ropelime.web.schema import SentenceView, parsed
 from ropelime.web.service import Service, snippet
+from toy import invented
 from web_server import (
     CHAT,
     DOCUMENTS,
@@ -222,6 +223,20 @@ def test_an_explanation_can_be_looked_at(client: httpx.Client, made: str) -> Non
     assert found["view"]["signals"].keys() == kept["signals"].keys() == {"shift", "words", "question"}
     for name, own in kept["signals"].items():
         assert found["view"]["signals"][name] == pytest.approx(own, abs=1e-5)
+    assert found["verdicts"] == kept["trust"]["verdicts"]
+    assert [verdict["name"] for verdict in found["verdicts"]] == ["rests", "cause", "understood"]
+    shown = found["view"]["answer"]["grounding"]
+    assert " ".join(each["text"] for each in found["grounding"]) == DOCUMENTS["output"]
+    for sentence, drawn in zip(found["grounding"], shown, strict=True):
+        assert drawn["grounded"] is (sentence["probability"] >= 0.5)
+        assert drawn["grounded"] or sentence["sources"] == []
+
+
+def test_the_sources_of_a_sentence_are_named() -> None:
+    first, *others = map(SentenceView.of, invented().grounding)
+    (source,) = first.sources
+    assert (source.index, source.start, source.end) == (0, 0, 28)
+    assert [sentence.sources for sentence in others] == [[], []]
 
 
 def test_a_span_of_the_answer_needs_no_new_scores(

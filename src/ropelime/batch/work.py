@@ -204,6 +204,7 @@ def short(e: Explanation, top: int | None = None) -> Row:
             for share in e.top(top)
         ],
         "trust": e.trust and {"value": _rounded(e.trust.value), "text": e.trust.text},
+        "verdicts": {each.name: _rounded(each.probability) for each in e.verdicts},
         "warnings": list(e.diagnostics.warnings),
         "notes": list(e.diagnostics.notes),
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},

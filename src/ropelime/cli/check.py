@@ -1,4 +1,4 @@
-"""``ropelime check``: assert which parts of their prompts answers rest on, for CI."""
+"""``ropelime check``: assert what answers rest on, and that their sentences have a source, for CI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _WRONG = (*FORGIVEN, AttributeError)  # one line; the others are still checked
 _KEYS = ("id", "expect", "explanation", *_INPUT)
 HELP = "assert what answers rest on, with JUnit XML and an exit code"
 DESCRIPTION = (
-    "Check that answers rest on the parts of the prompt that they should rest on, and not on others."
+    "Check that answers rest on the parts of the prompt that they should rest on, and not on others, "
+    "and that their sentences come from the prompt."
 )
 EPILOG = """\
 Each line of FILE is a JSON object with the input of explain (prompt, context with question, or
@@ -35,6 +36,8 @@ assertions:
   {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "...",
    "expect": [{"rests_on": {"document": 1}}, {"not_rests_on": {"text": "Ignore all"}}]}
   {"explanation": "why.json", "expect": [{"not_rests_on": {"role": "system"}, "at_most": 0.1}]}
+  {"explanation": "why.json", "expect": [{"every_sentence_grounded": true}]}
+  {"explanation": "why.json", "expect": [{"grounded": {"at_least": 0.9}}]}
 
 A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
 file) or a text. The answer rests on it if its features' signed normalised weights sum to over 1.5
@@ -43,6 +46,13 @@ there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rest
 by a normalised weight; "of" limits the assertion to a part of the answer. The default target counts a
 feature's effect on the question too; --target shift counts its effect on the answer alone. An answer
 whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
+
+A sentence of the answer is grounded if it comes from the prompt, and not from the model's memory, with
+a chance of at least 50 % (e.grounding). "grounded" compares the share of such sentences, each counted
+once; sentences without a source are quoted in the report. "of" limits it to the sentences in that text.
+
+What this cannot see: whether an answer is right. An answer that rests on the right sentence may still
+misread it, and a source may itself be wrong.
 
 exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest is checked)
 

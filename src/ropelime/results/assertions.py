@@ -1,9 +1,11 @@
-"""Assertions about an explanation: this answer must rest on that document, and not on the other.
+"""Assertions about an explanation: this answer must rest on that document, or have a source at all.
 
 An answer rests on a part of its prompt when the sum of the normalised weights of the features in it
 exceeds 1.5 times what that sum would be if all features were equal, as for a citation; the threshold
 is never more than half way from there to 1. Features that oppose the answer count as negative. An
 answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
+
+A sentence of the answer is grounded if it probably comes from the prompt, as in a citation.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.registry import unknown
-from ropelime.results.citations import FACTOR, MIN_CHANGE, largest_change
+from ropelime.results.citations import FACTOR, MIN_CHANGE, ground, largest_change
 from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten
@@ -26,20 +28,29 @@ from ropelime.typing import Masks
 
 PARTS = ("document", "message", "role", "source", "text")
 _LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}  # by the kind of assertion
+_GROUNDED = ("every_sentence_grounded", "grounded")
+_ROUNDING = 1e-9  # 1 - 1/10 is a little less than 0.9
+_SENTENCE = 160  # characters of a sentence that is quoted
 
 
 @dataclass(frozen=True)
 class Assertion:
     """What must hold."""
 
-    kind: str  # "rests_on" or "not_rests_on"
-    part: str  # how the part of the prompt is selected, one of PARTS
-    value: int | str  # its index, counted from 0, or its name or text
-    limit: float | None = None  # the normalised weight to compare with; the rule above if None
+    kind: str  # "rests_on", "not_rests_on" or "grounded"
+    part: str = ""  # how the part of the prompt is selected, one of PARTS
+    value: int | str = ""  # its index, counted from 0, or its name or text
+    # The normalised weight to compare with, the rule above if None; or the share of the sentences.
+    limit: float | None = None
     factor: float = FACTOR  # how many times its equal weight it must exceed, where there is no limit
     of: str = ""  # the part of the answer that this is about; all of it if empty
 
     def __str__(self) -> str:
+        if self.kind == "grounded":
+            about = f" of {_quoted(self.of)}" if self.of else ""
+            every = f"every sentence{about} has"
+            some = f"at least {self.limit:.0%} of the sentences{about} have"
+            return f"{every if self.limit == 1 else some} a source in the prompt"
         about = f"{_quoted(self.of)} " if self.of else ""
         verb = "rests on" if self.kind == "rests_on" else "does not rest on"
         return f"{about}{verb} {self.selected}"
@@ -55,8 +66,10 @@ class Verdict:
     """Whether an assertion holds, and by how much."""
 
     holds: bool
-    weight: float  # normalised, of the part, from -1 to 1; negative if it opposes the answer
-    threshold: float  # what the weight is compared with
+    # Normalised, of the part, from -1 to 1, negative if it opposes the answer; or the share of the
+    # sentences that are grounded.
+    weight: float
+    threshold: float  # what it is compared with
     why: str  # the comparison in words
 
 
@@ -64,14 +77,28 @@ def read(data: Any) -> Assertion:
     """Parse an assertion such as ``{"rests_on": {"document": 3}, "at_least": 0.5}``."""
     if not isinstance(data, Mapping):
         raise InputError(f"An assertion is a mapping such as {{'rests_on': {{...}}}}, not {data!r}.")
-    kinds = [kind for kind in _LIMITS if kind in data]
+    known = (*_LIMITS, *_GROUNDED)
+    kinds = [kind for kind in known if kind in data]
     if len(kinds) != 1:
-        raise InputError(f"An assertion has exactly one of {' and '.join(_LIMITS)}; got {list(data)}.")
+        raise InputError(f"An assertion has exactly one of {', '.join(known)}; got {list(data)}.")
     kind = kinds[0]
+    more = (_LIMITS[kind], "factor", "of") if kind in _LIMITS else ("of",)
     for name in data:
-        if name not in (kind, _LIMITS[kind], "factor", "of"):
-            raise unknown("key of an assertion", name, [*_LIMITS, _LIMITS[kind], "factor", "of"])
-    selector = data[kind]
+        if name not in (kind, *more):
+            raise unknown("key of an assertion", name, [*known, *more])
+    if not isinstance(data.get("of", ""), str):
+        raise InputError(f"of must be a text from the answer, not {data['of']!r}.")
+    of = data.get("of", "")
+    if kind in _GROUNDED:
+        return Assertion("grounded", limit=_least_grounded(kind, data[kind]), of=of)
+    part, value = _selector(kind, data[kind])
+    limit = _number(data, _LIMITS[kind], 1.0)
+    factor = _number(data, "factor", math.inf)
+    return Assertion(kind, part, value, limit, FACTOR if factor is None else factor, of)
+
+
+def _selector(kind: str, selector: Any) -> tuple[str, int | str]:
+    """How a part of the prompt is selected, and which one."""
     if not isinstance(selector, Mapping) or len(selector) != 1:
         raise InputError(f"{kind} takes one of {', '.join(PARTS)}, as in {{'document': 3}}.")
     ((part, value),) = selector.items()
@@ -81,20 +108,31 @@ def read(data: Any) -> Assertion:
     if isinstance(value, bool) or not isinstance(value, expected) or value == "":
         needs = "a number, counted from 0" if expected is int else "a text"
         raise InputError(f"{kind}: {part} must be {needs}, not {value!r}.")
-    limit = _number(data, _LIMITS[kind], 1.0)
-    factor = _number(data, "factor", math.inf)
-    if not isinstance(data.get("of", ""), str):
-        raise InputError(f"of must be a text from the answer, not {data['of']!r}.")
-    return Assertion(kind, part, value, limit, FACTOR if factor is None else factor, data.get("of", ""))
+    return part, value
+
+
+def _least_grounded(kind: str, value: Any) -> float:
+    """The least share of sentences that must come from the prompt."""
+    if kind == "every_sentence_grounded":
+        if value is not True:
+            raise InputError(f"{kind} must be true, not {value!r}; leave it out to assert nothing.")
+        return 1.0
+    least = _number(value, "at_least", 1.0) if isinstance(value, Mapping) and len(value) == 1 else None
+    if least is None:
+        raise InputError(f"{kind} takes {{'at_least': 0.9}}, a share of the sentences, not {value!r}.")
+    return least
 
 
 def check(e: ExplanationData, assertion: Assertion) -> Verdict:
     """Check an assertion against an explanation."""
+    start = e.output.find(assertion.of)
+    if start < 0:
+        raise InputError(f"The answer does not contain {_quoted(assertion.of)}.")
+    end = start + len(assertion.of)
+    if assertion.kind == "grounded":
+        return _check_grounded(e, assertion.limit or 0.0, *((start, end) if assertion.of else e.span))
     if assertion.of:
-        at = e.output.find(assertion.of)
-        if at < 0:
-            raise InputError(f"The answer does not contain {_quoted(assertion.of)}.")
-        e = for_output(e, at, at + len(assertion.of))
+        e = for_output(e, start, end)
     selected, limit, rests_on = assertion.selected, assertion.limit, assertion.kind == "rests_on"
     inside = _features(e, assertion)
     equal = float(inside.mean())
@@ -111,6 +149,22 @@ def check(e: ExplanationData, assertion: Assertion) -> Verdict:
         why = f"; {_LIMITS[assertion.kind].replace('_', ' ')} {limit:.0%} was required"
     has = f"{selected} has {round(weight, 2) + 0.0:.0%} of all weight"  # and never -0%
     return Verdict(carries == rests_on, weight, threshold, has + why)
+
+
+def _check_grounded(e: ExplanationData, least: float, start: int, end: int) -> Verdict:
+    """Whether enough of the sentences in a span of the answer are grounded; each counts once."""
+    sentences = [each for each in ground(e) if each.span[0] < end and each.span[1] > start]
+    if not sentences:
+        raise InputError("There is no sentence in this part of the answer.")
+    without = [each for each in sentences if not each.grounded]
+    share = 1 - len(without) / len(sentences)
+    many = f"{len(sentences)} sentence{'s' if len(sentences) > 1 else ''}"
+    found = f"no source for {len(without)} of" if without else "a source for"
+    why = f"the prompt has {found} {many}"
+    quoted = [f"{shorten(each.text, _SENTENCE)!r} (chance {each.probability:.0%})" for each in without]
+    if quoted:
+        why += f": {'; '.join(quoted)}"
+    return Verdict(share >= least - _ROUNDING, share, least, why)
 
 
 def _features(e: ExplanationData, assertion: Assertion) -> Masks:

@@ -1,14 +1,26 @@
-"""Findings besides the ranking, in sentences: interactions, other surrogates, verifying calls."""
+"""What the views say besides the figures: verdicts, interactions, other surrogates, verifying calls."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+import numpy as np
+
+from ropelime.results.citations import measure_sentences
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.grounding import GroundedSentence
 from ropelime.results.verification import VerifyingCall
 from ropelime.text.display import plain, shorten
 
+# The question that each verdict answers, as a heading.
+TITLES: Mapping[str, str] = {
+    "rests": "The answer rests on the prompt",
+    "cause": "The first part is a cause",
+    "understood": "The surrogate follows the answer",
+}
 _QUOTED = 60  # characters of a feature
+_NOTHING = 1e-9  # a smaller share is rounding
 
 
 def findings(e: ExplanationData) -> list[str]:
@@ -73,6 +85,21 @@ def places(e: ExplanationData) -> list[str]:
     ranks = e.ranks.tolist()
     count = Counter(ranks)
     return [f"{rank}=" if count[rank] > 1 else f"{rank}" for rank in ranks]
+
+
+def sentences(e: ExplanationData) -> list[GroundedSentence]:
+    """The sentences of the answer as in ``e.grounding``, without their sources: each takes a fit."""
+    spans = e.output_sentences
+    chances = np.mean([measure_sentences(each, spans).grounded for each in e.members or (e,)], axis=0)
+    return [
+        GroundedSentence(span, e.output[slice(*span)], float(chance), ())
+        for span, chance in zip(spans, chances, strict=True)
+    ]
+
+
+def has_share(e: ExplanationData, index: int) -> bool:
+    """Whether a feature has any share: not if it could not be told apart from nothing."""
+    return bool(e.weights[index]) and float(e.normalized_weights[index]) > _NOTHING
 
 
 def has_signs(e: ExplanationData) -> bool:

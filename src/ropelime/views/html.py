@@ -9,7 +9,6 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
@@ -19,7 +18,7 @@ from ropelime.method.targets import TARGETS
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
-from ropelime.views.findings import findings, has_signs, outcomes, places, verifying
+from ropelime.views.findings import TITLES, findings, has_signs, outcomes, places, sentences, verifying
 
 _DIGITS = 6  # significant digits of a number in the data: more than the page displays
 _TITLE = 60  # characters of the answer in the title
@@ -52,7 +51,7 @@ def payload(e: ExplanationData) -> dict[str, Any]:
         # Whether the weight of a part of the answer is the mean over its tokens; else it is the sum.
         "mean": target is not None and target.per_token,
         "granularity": e.config.get("features", ""),
-        "trust": None if e.trust is None else asdict(e.trust),
+        "trust": _trust(e),
         "verified": _verified(e),
         "warnings": [visible(text) for text in e.diagnostics.warnings],
         "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
@@ -166,8 +165,35 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
         at = max(at, start, end)
     cut.append((at, len(e.output), []))
     pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
-    sentences = [list(e.tokens_in(start, end)) for start, end in e.output_sentences]
-    return {"pieces": pieces, "sentences": sentences}
+    grounded = sentences(e)
+    return {
+        "pieces": pieces,
+        "sentences": [list(e.tokens_in(*sentence.span)) for sentence in grounded],
+        # Of each sentence: the chance that it comes from the prompt, and whether it is said to.
+        "grounding": [
+            {"probability": _figure(sentence.probability), "grounded": sentence.grounded}
+            for sentence in grounded
+        ],
+    }
+
+
+def _trust(e: ExplanationData) -> dict[str, Any] | None:
+    """Trust, and the verdicts with the question that each of them answers."""
+    if e.trust is None:
+        return None
+    return {
+        "value": e.trust.value,
+        "text": visible(e.trust.text),
+        "verdicts": [
+            {
+                "name": verdict.name,
+                "title": TITLES[verdict.name],
+                "probability": verdict.probability,
+                "text": visible(verdict.text),
+            }
+            for verdict in e.trust.verdicts
+        ],
+    }
 
 
 def _diagnostics(e: ExplanationData) -> list[list[str]]:

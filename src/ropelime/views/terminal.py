@@ -1,4 +1,4 @@
-"""An explanation in the terminal: the prompt shaded by weight, the ranking, and its warnings."""
+"""An explanation in the terminal: the prompt shaded by weight, the ranking, and its verdicts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.verdicts import Trust
 from ropelime.text.display import plain, shorten
 from ropelime.views.findings import (
     findings,
+    has_share,
     has_signs,
     outcomes,
     places,
+    sentences,
     surrogates,
     verifying,
 )
@@ -74,8 +77,11 @@ class _View:
             f"the {count} largest weights" if e.verified is None else f"the first {count} parts"
         )
         yield _ranking(e, self.top, options.max_width)
+        if rest := _without_share(e, self.top):
+            yield Text(rest, style="dim")
         if e.trust is not None:
             yield Text(plain(f"trust {e.trust.value:.0%} · {e.trust.text}"))
+            yield _verdicts(e.trust)
         if e.verified is not None:
             yield Text(verifying(e))
             for sent, outcome, answer in outcomes(e):
@@ -96,10 +102,41 @@ def _rule(title: str) -> Rule:
 
 
 def _answer(explanation: ExplanationData) -> Text:
+    """The answer; sentences that do not come from the prompt are dim, and say so."""
     answer = Text(plain(explanation.output))
     if explanation.span != (0, len(explanation.output)):
         answer.stylize("reverse", *explanation.span)
-    return answer
+    marked, at = Text(), 0
+    for sentence in sentences(explanation):
+        start, end = sentence.span
+        said = answer[start:end]
+        if not sentence.grounded:
+            said.stylize("dim")
+            said.append(" [no source]", style="italic")
+        marked.append_text(answer[at:start]).append_text(said)
+        at = end
+    return marked.append_text(answer[at:])
+
+
+def _without_share(explanation: ExplanationData, top: int) -> str:
+    """How many features have no share, of those that the ranking does not list."""
+    listed = explanation.top(top)
+    cut = sum(not has_share(explanation, ranked.index) for ranked in explanation.top()[len(listed) :])
+    if not cut:
+        return ""
+    more = "more " if any(not has_share(explanation, ranked.index) for ranked in listed) else ""
+    return f"{cut} {more}{'part has' if cut == 1 else 'parts have'} no share"
+
+
+def _verdicts(trust: Trust) -> Table:
+    """A row for each verdict; the sentence that trust took over is not repeated."""
+    table = Table.grid(padding=(0, 1))
+    for column in ({"no_wrap": True}, {"no_wrap": True, "justify": "right"}, {"overflow": "fold"}):
+        table.add_column(**column)
+    for verdict in trust.verdicts:
+        said = "as above" if verdict.text == trust.text else plain(verdict.text)
+        table.add_row(f"  {plain(verdict.name)}", f"{verdict.probability:.0%}", Text(said))
+    return table
 
 
 def _prompt(explanation: ExplanationData, marked: int) -> Text:
@@ -136,13 +173,15 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
     largest = float(explanation.normalized_weights.max()) or 1.0
     longest = min(max(width // 4, _BAR[0]), _BAR[1])
     for ranked in explanation.top(top):
-        cells: list[RenderableType] = [place[ranked.index], f"{ranked.normalized_weight:.0%}"]
+        shared = has_share(explanation, ranked.index)
+        size = f"{ranked.normalized_weight:.0%}" if shared else "–"
+        cells: list[RenderableType] = [place[ranked.index], size]
         if intervals is not None:
             low, high = intervals[ranked.index]
             cells.append(f"{low:.0%} to {high:.0%}")
         eighths = max(1, round(8 * (longest * ranked.normalized_weight / largest)))  # of a column
         sign = "-" if ranked.weight < 0 else "+"
-        bar = sign + "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
+        bar = sign + "█" * (eighths // 8) + _EIGHTHS[eighths % 8] if shared else ""
         cells.append(Text(bar.ljust(longest + 1), style=_BARS[ranked.weight < 0]))
         if signals:
             shares = ", ".join(f"{name} {own[ranked.index]:.0%}" for name, own in signals.items())

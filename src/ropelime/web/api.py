@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -27,8 +27,10 @@ from ropelime.web.schema import (
     Name,
     OptionView,
     Problem,
+    SentenceView,
     SpanView,
     Summary,
+    VerdictView,
     View,
     parsed,
     summary_of,
@@ -163,7 +165,13 @@ def explanation(name: Name, here: Here) -> View:
     """One explanation, with what the page draws."""
     summary, sent = _found("explanation", here.history.entry(name))
     kept = _found("explanation", here.history.explanation(name))
-    return View(summary=Summary(**summary), request=ExplainRequest(**sent), view=html.payload(kept))
+    return View(
+        summary=Summary(**summary),
+        verdicts=[VerdictView(**asdict(verdict)) for verdict in kept.verdicts],
+        grounding=[SentenceView.of(sentence) for sentence in kept.grounding],
+        request=ExplainRequest(**sent),
+        view=html.payload(kept),
+    )
 
 
 @_history.delete(

@@ -32,6 +32,7 @@ from starlette.responses import JSONResponse
 from typing_extensions import NotRequired, TypedDict
 
 from ropelime.options import Options
+from ropelime.results.grounding import GroundedSentence
 from ropelime.web.jobs import State
 from ropelime.web.settings import Limits
 
@@ -278,10 +279,54 @@ class HistoryPage(BaseModel):
     next: int | None = Field(description="Pass it as ``before`` for the next page; null on the last.")
 
 
+class VerdictView(BaseModel):
+    """One question about an explanation, answered."""
+
+    name: str = Field(
+        description="rests: does the answer rest on the prompt? cause: is the first part a cause? "
+        "understood: does the surrogate follow the answer?"
+    )
+    probability: float = Field(description="The chance that it is so.")
+    text: str = Field(description="The same in a sentence.")
+
+
+class SourceView(BaseModel):
+    """A feature that a sentence of the answer comes from."""
+
+    index: int
+    start: int = Field(description="Where it begins in the text of the prompt.")
+    end: int
+    share: float = Field(description="Its share in this sentence.")
+    where: str = Field(description="Its chunk, with source and page, or its message.")
+
+
+class SentenceView(BaseModel):
+    """A sentence of the answer, and whether it comes from the prompt."""
+
+    start: int = Field(description="Where it begins in the answer.")
+    end: int
+    text: str
+    probability: float = Field(description="The chance that it comes from the prompt.")
+    sources: list[SourceView] = Field(description="The largest share first; empty if it has none.")
+
+    @classmethod
+    def of(cls, sentence: GroundedSentence) -> SentenceView:
+        """The sentence with its sources."""
+        sources = [
+            SourceView(index=s.feature, start=s.span[0], end=s.span[1], share=s.share, where=s.where)
+            for s in sentence.sources
+        ]
+        start, end = sentence.span
+        chance = sentence.probability
+        return cls(start=start, end=end, text=sentence.text, probability=chance, sources=sources)
+
+
 class View(BaseModel):
     """An explanation with what the page's component draws."""
 
     summary: Summary
+    verdicts: list[VerdictView] = Field(description="Whether to believe it.")
+    grounding: list[SentenceView] = Field(description="The sentences of the answer.")
     request: ExplainRequest = Field(description="What was sent; send it again to make it again.")
     view: dict[str, Any] = Field(description="The data of the component, see the HTML download.")
 

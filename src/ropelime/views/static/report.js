@@ -13,6 +13,7 @@
   const TICKS = 40; // features that are marked on the strip beside a long prompt
   const STEPS = 40; // of a shade
   const LEADS = 0.2; // the smallest normalised weight that the headline reports as the finding
+  const NOTHING = 1e-9; // a smaller share is rounding: the feature has none
   let mounted = 0;
 
   function make(tag, name, ...children) {
@@ -25,6 +26,11 @@
   function percent(part) {
     const value = 100 * part;
     return (value >= 9.95 || value === 0 ? value.toFixed(0) : value < 0.05 ? "<0.1" : value.toFixed(1)) + "%";
+  }
+
+  /* A chance, to whole per cent: it is not known better. */
+  function chance(part) {
+    return part < 0.005 ? "<1%" : part > 0.995 ? ">99%" : `${Math.round(100 * part)}%`;
   }
 
   function number(value) {
@@ -124,7 +130,8 @@
       const rank = new Array(n);
       order.forEach((i, place) => (rank[i] = place + 1));
       const largest = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
-      return { weights, scores, order, rank, largest, place: places || rank.map(String) };
+      const shares = Array.from(weights, (weight, i) => weight !== 0 && scores[i] > NOTHING);
+      return { weights, scores, shares, order, rank, largest, place: places || rank.map(String) };
     }
 
     const whole = ranked(
@@ -143,6 +150,20 @@
       return ranked(weights, Array.from(weights, (w) => (total > 0 ? Math.abs(w) / total : 1 / n)));
     }
 
+    /* Whether a sentence of the answer comes from the prompt, in words. */
+    const grounding = data.answer.grounding;
+    const missing = grounding.filter((each) => !each.grounded).length;
+    function origin({ probability, grounded }) {
+      return `${grounded ? "" : "No source \u00b7 "}Comes from the prompt: ${chance(probability)}`;
+    }
+    function origins() {
+      const many = grounding.length;
+      if (many === 0) return "";
+      if (missing === 0) return many === 1 ? "It comes from the prompt." : `All ${many} sentences come from the prompt.`;
+      if (missing === many) return many === 1 ? "It has no source in the prompt." : `None of its ${many} sentences has a source in the prompt.`;
+      return `${missing} of ${many} sentences ${missing === 1 ? "has" : "have"} no source in the prompt.`;
+    }
+
     const root = make("div", "ropelime");
 
     /* --- the head: the finding in one sentence, and whether to trust it --- */
@@ -153,6 +174,7 @@
     const lead = make("p", "rl-lead");
     if (data.verified && data.verified.seen) lead.append("Without ", quote, ` ${data.verified.model} answers differently.`);
     else if (whole.largest === 0) lead.append("Every part of the prompt has zero weight.");
+    else if (missing > 0 && missing === grounding.length) lead.append("No source for this answer was found in the prompt.");
     else if (whole.scores[first] < LEADS) lead.append("No single part stands out: ", quote, " has ", size, " of all weight.");
     else if (whole.weights[first] < 0) lead.append(quote, " opposes it, with ", size, " of all weight.");
     else lead.append(quote, " carries ", size, " of it.");
@@ -160,7 +182,7 @@
     verdict.href = `#${id}-trust`;
     const count = data.warnings.length;
     verdict.append(count === 0 ? "No warnings" : count === 1 ? "1 warning" : `${count} warnings`);
-    if (data.trust) verdict.prepend(`Trust ${percent(data.trust.value)} \u00b7 `);
+    if (data.trust) verdict.prepend(`Trust ${chance(data.trust.value)} \u00b7 `);
     const head = make("div", "rl-head", lead, verdict);
 
     /* --- the prompt --- */
@@ -234,9 +256,11 @@
     const answer = make("p", "rl-words rl-answer-text");
     answer.setAttribute("dir", "auto");
     const tokenSpans = [];
-    const sentenceSpans = data.answer.sentences.map(([a, b]) => {
+    const sentenceSpans = data.answer.sentences.map(([a, b], i) => {
       const span = make("span", "rl-sentence");
       span.dataset.part = `${a},${b}`;
+      span.dataset.source = grounding[i].grounded ? "found" : "none";
+      span.title = origin(grounding[i]);
       return span;
     });
     let sentence = 0;
@@ -259,6 +283,16 @@
       else place.append(before);
       place.append(span, body ? piece.text.slice(from + body.length) : "");
     }
+    /* A label of its own would be part of the sentence's text. */
+    sentenceSpans.forEach((span) => {
+      if (!span.parentNode) return;
+      const found = span.dataset.source === "found";
+      const label = make("span", "rl-source", found ? "\u2713" : "no source");
+      label.dataset.source = span.dataset.source;
+      label.title = span.title;
+      if (found) label.setAttribute("aria-hidden", "true"); // the description of the sentence says it
+      span.after("\u00a0", label);
+    });
     const words = { sentence: sentenceSpans.filter((s) => s.parentNode), token: tokenSpans };
     const modes = make("fieldset", "rl-modes", make("legend", "rl-hidden", "What to select in the answer"));
     const radios = {};
@@ -276,11 +310,12 @@
     const answerTitle = make("h2", "", "Answer");
     answerTitle.id = `${id}-answer`;
     const shown = make("p", "rl-shown");
+    const from = make("p", "rl-origin");
     const clear = make("button", "rl-clear", "Clear");
     clear.type = "button";
     const answerBox = make(
       "section", "rl-card rl-answer", make("div", "rl-bar", answerTitle, modes), answer,
-      make("div", "rl-foot", shown, clear)
+      make("div", "rl-foot", make("div", "rl-about", from, shown), clear)
     );
     answerBox.setAttribute("aria-labelledby", answerTitle.id);
 
@@ -325,11 +360,25 @@
     trustTitle.id = `${id}-trust`;
     const trust = make("section", "rl-card rl-trust", trustTitle);
     trust.setAttribute("aria-labelledby", trustTitle.id);
-    if (data.trust) {
-      const meter = make("span", "rl-meter");
-      meter.style.setProperty("--size", String(data.trust.value));
-      meter.setAttribute("aria-hidden", "true");
-      trust.append(make("p", "rl-trust-line", make("strong", "", percent(data.trust.value)), meter, data.trust.text));
+    function meter(size) {
+      const bar = make("span", "rl-meter");
+      bar.style.setProperty("--size", String(size));
+      bar.setAttribute("aria-hidden", "true");
+      return bar;
+    }
+    if (data.trust && data.trust.verdicts.length) {
+      const verdicts = make("ul", "rl-verdicts");
+      for (const { title, probability, text } of data.trust.verdicts) {
+        const judged = make("span", "rl-judged", title, make("span", "rl-hidden", ": "));
+        const likely = make("span", "rl-chance", make("strong", "", chance(probability)), meter(probability));
+        verdicts.append(make("li", "", judged, likely, make("span", "rl-says", text)));
+      }
+      const least = data.trust.verdicts.find((each) => each.text === data.trust.text);
+      const from = least ? `, from \u201c${least.title}\u201d.` : `. ${data.trust.text}`;
+      trust.append(make("p", "rl-summary", "Trust ", make("strong", "", chance(data.trust.value)), from), verdicts);
+    } else if (data.trust) { // of several surrogates, or of an older release
+      const size = data.trust.value;
+      trust.append(make("p", "rl-trust-line", make("strong", "", chance(size)), meter(size), data.trust.text));
     }
     if (data.verified) {
       const calls = make("dl", "rl-facts");
@@ -430,7 +479,7 @@
     function drawPrompt() {
       for (let i = 0; i < n; i++) {
         const depth = view.largest > 0 ? view.weights[i] / view.largest : 0;
-        const marked = marks[i] && view.rank[i] <= MARKED && view.largest > 0 && view.weights[i] !== 0;
+        const marked = marks[i] && view.rank[i] <= MARKED && view.shares[i];
         for (const span of pieces[i]) {
           shade(span, depth);
           set(span, "data-rank", marked ? view.place[i] : null);
@@ -449,7 +498,15 @@
       return cut(inside.map((p) => p.text).join(""), 80) || "white space";
     }
 
+    /* What is known of the sentence that a part of the answer lies in. */
+    function partOrigin() {
+      const [a] = part.split(",").map(Number);
+      const at = data.answer.sentences.findIndex(([start, end]) => start <= a && a < end);
+      return at < 0 ? "" : origin(grounding[at]);
+    }
+
     function drawPart() {
+      from.textContent = part === null ? origins() : partOrigin();
       shown.replaceChildren();
       if (part === null) shown.append(`Choose a ${answer.dataset.mode} to see what carried it.`);
       else {
@@ -493,7 +550,7 @@
     /* The description of one feature; intervals and signals exist for the whole answer only. */
     function account(i) {
       const weight = view.weights[i];
-      const side = weight === 0 ? "no weight" : weight < 0 ? "opposes" : "supports";
+      const side = weight < 0 ? "opposes" : "supports";
       const object = part === null ? "the answer" : "this part";
       const lines = [data.signs ? `weight ${signed(weight)} ${data.unit}` : `weight ${number(weight)} (${data.unit})`];
       const { interval, score_interval: normalised } = features[i];
@@ -502,9 +559,11 @@
       if (part === null && normalised) lines.push(`${ends} ${percent(normalised[0])} to ${percent(normalised[1])}`);
       const own = part === null ? Object.entries(data.signals) : [];
       return {
-        size: percent(view.scores[i]),
+        size: view.shares[i] ? percent(view.scores[i]) : "\u2013",
         signals: own.map(([name, sizes]) => `${name} ${percent(sizes[i])}`),
-        what: `${side} ${weight === 0 ? "for " : ""}${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`,
+        what: view.shares[i]
+          ? `${side} ${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`
+          : `no share in ${object}`,
         lines
       };
     }
@@ -539,20 +598,25 @@
         at.button.dataset.feature = i;
         at.button.dataset.sign = sign;
         at.rank.textContent = view.place[i];
-        at.percent.textContent = percent(view.scores[i]);
-        at.sign.textContent = weight === 0 || !data.signs ? "" : weight < 0 ? "\u2212" : "+";
-        at.says.textContent = `, ${spoken(view.place[i])}, ${weight === 0 ? "no weight" : sign}, `;
+        const shared = view.shares[i];
+        at.percent.textContent = shared ? percent(view.scores[i]) : "no share";
+        set(at.button, "data-share", shared ? null : "none");
+        at.sign.textContent = !shared || !data.signs ? "" : weight < 0 ? "\u2212" : "+";
+        at.says.textContent = `, ${spoken(view.place[i])}, ${shared ? `${sign}, ` : ""}`;
         at.words.textContent = cut(texts[i], CUT);
+        at.fill.hidden = !shared;
         at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
         const known = part === null && features[i].score_interval;
-        at.whisker.hidden = !known;
+        at.whisker.hidden = !known || known[1] <= NOTHING;
         if (known) {
           at.whisker.style.setProperty("--low", (known[0] / top).toFixed(4));
           at.whisker.style.setProperty("--high", (known[1] / top).toFixed(4));
         }
       });
       more.hidden = n <= ROWS;
-      more.textContent = all ? `Show the first ${ROWS}` : `Show all ${n.toLocaleString("en")}`;
+      const none = view.shares.filter((shared) => !shared).length;
+      const without = none ? `; ${none.toLocaleString("en")} of them ${none === 1 ? "has" : "have"} no share` : "";
+      more.textContent = all ? `Show the first ${ROWS}` : `Show all ${n.toLocaleString("en")}${without}`;
     }
 
     let said = "";
@@ -562,8 +626,8 @@
         const { size, what: words, lines, signals: own } = account(feature);
         text = `${size}, ${words}, ${[...lines, ...own].join(", ")}`;
       } else if (part !== null) {
-        const top = view.order.slice(0, 3).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
-        text = `For \u201c${partText()}\u201d: ${top.join("; ")}`;
+        const top = view.order.slice(0, 3).filter((i) => view.shares[i]).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
+        text = `For \u201c${partText()}\u201d: ${[partOrigin(), ...top].filter(Boolean).join("; ")}`;
       }
       if (text !== said) says.textContent = said = text;
     }
