@@ -1,16 +1,19 @@
 """The chances that verdicts and grounding are made of: logistic regressions, fitted to rows.
 
 Every source of rows counts the same, however many rows it has, but for answers that are put together
-out of two, which count a quarter. Only rows that are to be fitted to are. Of a sentence: whether it comes from the prompt. Of an answer: whether it would be another one
-without the features. Of its first part, where the answer has to do with the prompt at all: whether
-removing it changes the answer or costs a quarter of the prompt's effect. Of the weights: whether their
-rank correlation with what the answering model does under other ablations is at least 0.6.
+out of two, which count a quarter. Only rows that are to be fitted to are.
+
+Of a sentence: whether it comes from the prompt. Of an answer: whether it would be another one without
+the features. Of its first part, where the answer has to do with the prompt at all: whether removing it
+changes the answer or costs a quarter of the prompt's effect. Of the weights: whether their rank
+correlation with what the answering model does under other ablations is at least 0.6.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,7 +61,7 @@ def _spliced(rows: Sequence[Row]) -> Iterator[Example]:
     """
     own = [row for row in rows if row["kind"] == "documents"]
     strange = {row["example"]: row for row in rows if row["kind"] == "unrelated"}
-    for before, after in zip(own, own[1:], strict=False):
+    for before, after in pairwise(own):
         other = strange.get(before["example"].replace("/documents", "/unrelated"))
         if other is None:
             continue

@@ -136,7 +136,7 @@ def _panel(of: str, found: Found) -> CurvePanel:
 
 
 def _grounding(rows: Mapping[str, Sequence[Row]]) -> str:
-    """How well sentences with a source are told from others, beside what words alone tell."""
+    """How well sentences with a source are separated from others, beside what words alone tell."""
     lines = []
     given = [
         (row, sentence)
@@ -165,8 +165,8 @@ def _grounding(rows: Mapping[str, Sequence[Row]]) -> str:
         if some:
             truth = np.array([true for _, true in some])
             ours = np.array([chance("grounded", s["inputs"]) for s, _ in some])
-            floors = [np.array([s[key] for s, _ in some]) for key in ("covered", "common")]
-            areas = [number(auroc(each, truth), ".3f") for each in (ours, *floors)]
+            baselines = [np.array([s[key] for s, _ in some]) for key in ("covered", "common")]
+            areas = [number(auroc(each, truth), ".3f") for each in (ours, *baselines)]
             lines.append([name, str(len(some)), *areas, target])
     sources = [row["sources"] for row in rows.get("citations", ()) if row.get("sources")]
     for name, target, half in (

@@ -107,14 +107,14 @@ def _sentences(item: Item, e: Explanation) -> list[dict[str, Any]]:
 
 
 def _coverage(text: str, e: Explanation) -> float:
-    """The part of the words of a text that the features have: the floor."""
+    """The part of the words of a text that the features have: the baseline."""
     known = {word for feature in e.features for word in words(feature.text)}
     own = words(text)
     return round(float(np.mean([word in known for word in own])) if own else 0.0, 5)
 
 
 def _common(text: str, e: Explanation) -> float:
-    """The longest run of its words that a feature has, relative to all of them: another floor."""
+    """The longest run of its words that a feature has, relative to all of them: another baseline."""
     found = lexical.longest_common(text, [feature.text for feature in e.features])
     return round(float(found.max() / max(len(words(text)), 1)), 5)
 
@@ -122,8 +122,8 @@ def _common(text: str, e: Explanation) -> float:
 def _found(e: Explanation, start: int, end: int, right: Sequence[int]) -> dict[str, bool]:
     """Whether the first source is right, by the explanation of the span and by BM25."""
     ours = fit_span(e, start, end, tokens=False).weights
-    floor = bm25(e.output[start:end], [feature.text for feature in e.features])
+    baseline = bm25(e.output[start:end], [feature.text for feature in e.features])
     return {
         "ours": int(np.argmax(ours)) in right,
-        "bm25": int(np.argmax(floor)) in right,
+        "bm25": int(np.argmax(baseline)) in right,
     }

@@ -54,7 +54,7 @@ def _idf(found: Floats) -> float:
 
 
 def pinned(prompt: Prompt, features: Sequence[Feature]) -> str:
-    """The text of a prompt that is no feature, such as the question."""
+    """The text of a prompt outside its features, such as the question."""
     left, at = "", 0
     for feature in sorted(features, key=lambda feature: feature.start):
         left += prompt.text[at : feature.start]

@@ -207,7 +207,10 @@ class Jobs(Generic[R]):
             try:
                 with self._raising:
                     job.patience = math.inf
-                    self._raise(None)  # one that was raised and has not arrived yet
+                # One that was raised and has not arrived yet arrives in this loop. Taking it back
+                # would leave the interpreter looking for it, and hang a traced thread (Python 3.11).
+                for _ in range(100):
+                    pass
                 return
             except Stopped:  # it arrived here
                 continue
@@ -275,12 +278,11 @@ class Jobs(Generic[R]):
                         self._raise(Stopped)
             time.sleep(_LOOK)
 
-    def _raise(self, error: type[BaseException] | None) -> None:
-        """Raise an error in the worker's thread at its next Python instruction, or take it back."""
+    def _raise(self, error: type[BaseException]) -> None:
+        """Raise an error in the worker's thread at its next Python instruction."""
         assert self._thread is not None
         ident = ctypes.c_ulong(self._thread.ident or 0)
-        given = None if error is None else ctypes.py_object(error)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, given)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(error))
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         with self._changed:
