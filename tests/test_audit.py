@@ -324,6 +324,6 @@ def test_the_command_reads_an_apis_json(command: Any, tmp_path: Path) -> None:
 
 def test_weights_may_oppose() -> None:
     coef = np.array(COEF)
-    coef[2] = -3.0
+    coef[2] = -1.0
     result = checked("Yes it is [1]. So it was [2]. Now it was [3].", coef)
     assert [mark.verdict for mark in result.marks] == ["confirmed", "confirmed", "unsupported"]

@@ -27,12 +27,12 @@ BAGS = "Bags tear."
 
 def documents(*coef: Any, context: Any = (LAMPS, MORE, CUPS, BAGS), **options: Any) -> Explanation:
     return toy(None, TWO, context=list(context), question="?", features="document",
-               sampler="exhaustive", surrogate=additive(coef), **options)  # fmt: skip
+               sampler="exhaustive", surrogate=additive(coef, -4.2), **options)  # fmt: skip
 
 
 NONE = [0.0, 0.0]
-BOTH = documents([3.0, 0.0], [0.0, 1.0], NONE, NONE)  # each sentence from one page of the same file
-LAST = documents(NONE, NONE, NONE, [1.0, 0.0])  # the second sentence from nothing
+BOTH = documents([4.0, 0.0], [0.0, 4.0], NONE, NONE)  # each sentence from one page of the same file
+LAST = documents(NONE, NONE, NONE, [4.0, 0.0])  # the second sentence from nothing
 
 
 def part(result: Summary, name: str) -> sums.PartSummary:

@@ -222,7 +222,7 @@ def test_models_run_as_the_operator_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
     served = service.Service(_settings(options))
     for label in served.settings.surrogates:
         served.load(label)
-    running = {"device": "cpu", "dtype": "float16"}
+    running = {"device": "cpu", "dtype": "float16", "allow_pickle": False}
     assert asked == [(here, running), (there, {})], "a server runs its model as it likes"
 
 

@@ -44,6 +44,8 @@ _ENTRY = re.compile(
     r"^\s*(?:[-*][ \t]+)?(?:\[(?P<n>\d{1,3})\]|(?P<r>[⁰¹²³⁴-⁹]{1,3})|(?P<d>\d{1,3})[.)])"
     r"[ \t]+(?P<says>\S.*)"
 )
+# What our own citations write after a sentence without a source, and the line that says so.
+_WITHOUT = re.compile(r"^\[(?:–\]|\^none\]:) .*$|[ \t]*\[(?:–|\^none)\]", re.M)
 _HEADING = re.compile(
     r"^[#*_\s]*(?:sources?|references|citations|footnotes|bibliography)[*_\s]*:?[*_\s]*$", re.I
 )
@@ -155,15 +157,17 @@ class Known(Protocol):
 
 def read_marks(text: str, known: Known) -> MarkedAnswer:
     """The marks of an answer that is given as text."""
-    definitions, lists = _definitions(text)
-    found = [mark for mark in _found(text, known) if not _inside(mark.start, lists)]
+    without = [match.span() for match in _WITHOUT.finditer(text)]
+    plain = _WITHOUT.sub(lambda match: " " * len(match[0]), text)
+    definitions, lists = _definitions(plain)
+    found = [mark for mark in _found(plain, known) if not _inside(mark.start, lists)]
     marks = [
         FoundMark(mark.start, mark.end, text[mark.start : mark.end], reference, None, mark.leads)
         for mark in found
         for reference in (_defined(each, definitions) for each in mark.references)
     ]
     removed = [span for mark in found for span in mark.removed]
-    return MarkedAnswer(text, tuple(marks), tuple(joined(text, [*removed, *lists])))
+    return MarkedAnswer(text, tuple(marks), tuple(joined(text, [*removed, *lists, *without])))
 
 
 def joined(text: str, spans: Iterable[Span]) -> Iterator[Span]:
