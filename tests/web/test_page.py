@@ -327,8 +327,8 @@ def test_two_are_compared(server: tuple[str, Service], open_page: Open) -> None:
         page.get_by_label(f"Compare: {text}", exact=True).check()
     page.get_by_role("button", name="Compare the two selected").click()
     page.wait_for_selector(".side:nth-child(2) .ropelime")
-    answers = page.locator(".side .rl-answer-text").all_inner_texts()
-    assert answers == ["Paris.", "Berlin. It is large."]
+    answers = page.locator(".side .rl-sentence").all_inner_texts()
+    assert answers == ["Paris.", "Berlin.", "It is large."]
     assert "The answer differs; the prompt" in page.inner_text("#difference")
     boxes = [page.locator(".side").nth(i).bounding_box() for i in range(2)]
     assert boxes[0]["y"] == boxes[1]["y"]
