@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -438,10 +439,11 @@ def test_memory_does_not_grow_with_the_lines(tmp_path: Path) -> None:
     for count in (32, 32, 256):  # the first one pays for what is imported late
         source = write_lines(tmp_path / f"{count}-{len(peaks)}", count)
         tracemalloc.start()
-        go(source, tmp_path / f"out-{len(peaks)}", together=16)
+        # Collecting empties the interpreter's own lists of free objects, which fill up once.
+        go(source, tmp_path / f"out-{len(peaks)}", together=16, progress=lambda *_: gc.collect())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[2] - peaks[1] < 224 * 1_500, "bytes of a line; a row alone has more"
+    assert peaks[2] - peaks[1] < 224 * 400, "bytes of a line; a row alone has more"
 
 
 # Where the answering model is called.
