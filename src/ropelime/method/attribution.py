@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,13 +90,14 @@ def fit(
         return regressor.fit(scores.masks, values, locality)
 
     values = target.values(scores)
-    if tokens and regressor.solves_together:
-        together = solve(np.column_stack([values, target.token_values(scores)]))
-        whole, by_token = LinearFit(together.coef[:, 0], together.intercept[0]), together.coef[:, 1:]
-    else:
-        whole = solve(values)
-        none = np.zeros((scores.masks.shape[1], 0))
-        by_token = solve(target.token_values(scores)).coef if tokens else none
+    targets = {"whole": values}
+    if tokens:
+        targets["tokens"] = target.token_values(scores)
+    if isinstance(target, Evidence) and (asked := target.question_values(scores)) is not None:
+        targets["question"] = asked
+    fits = _fits(solve, targets, together=regressor.solves_together)
+    whole = fits["whole"]
+    by_token = fits["tokens"].coef if tokens else np.zeros((scores.masks.shape[1], 0))
     uncertainty = estimate_uncertainty(
         scores.masks,
         values,
@@ -118,9 +119,23 @@ def fit(
     )
     if not isinstance(target, Evidence):
         return fitted
-    asked = target.question_values(scores)
-    question = None if asked is None else target.support * solve(asked).coef
+    question = target.support * fits["question"].coef if "question" in fits else None
     return evidence(fitted, target, dependence(scores), question, words)
+
+
+def _fits(
+    solve: Callable[[Floats], LinearFit], targets: Mapping[str, Floats], *, together: bool
+) -> dict[str, LinearFit]:
+    """The fit of each (N,) or (N, T) target, by one factorisation where the regressor can do that."""
+    if not together:
+        return {name: solve(values) for name, values in targets.items()}
+    all_of_them = solve(np.column_stack(list(targets.values())))
+    fits, at = {}, 0
+    for name, values in targets.items():
+        own = slice(at, at + values.shape[1]) if values.ndim > 1 else at
+        fits[name] = LinearFit(all_of_them.coef[:, own], all_of_them.intercept[own])
+        at += values.shape[1] if values.ndim > 1 else 1
+    return fits
 
 
 def evidence(
