@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain
+from ropelime.files import Savable
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
 from ropelime.registry import unknown
-from ropelime.results import serialization
 from ropelime.results.audit import WORDED, AuditData, judged
 from ropelime.surrogate.base import Surrogate
 from ropelime.text.annotated import read_answer
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 FAIL_ON = ("refuted", "unsupported", "unknown")
 
 
-class Audit(AuditData):
+class Audit(AuditData, Savable):
     """The citations of an answer, checked; see :class:`AuditData` for its fields."""
 
     explanation: Explanation
@@ -38,24 +35,8 @@ class Audit(AuditData):
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         return f"<Audit: {'ok' if self.ok else 'not ok'}; {counts or 'no marks'}>"
 
-    def to_json(self) -> str:
-        """The audit as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON; an existing file is replaced in one step or not at all."""
-        serialization.write_text(Path(path), self.to_json())
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The audit as one self-contained page.
-
-        Args:
-            path: Where to write it too.
-        """
-        page = pages.audit_page(self)
-        if path is not None:
-            serialization.write_text(Path(path), page)
-        return page
+    def _page(self) -> str:
+        return pages.audit_page(self)
 
 
 @takes_options

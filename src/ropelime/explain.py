@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
+from ropelime.files import Savable
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
@@ -38,7 +37,7 @@ SCORING_MASKS = "Scoring masked prompts"
 _EXTENDED = ("masks", "features", "sampler", "ablation", "scoring", "seed", "preset", "instead_of")
 
 
-class Explanation(ExplanationData):
+class Explanation(ExplanationData, Savable):
     """Which parts of a prompt an output depends on; see :class:`ExplanationData` for its fields."""
 
     members: tuple[Explanation, ...]
@@ -167,16 +166,8 @@ class Explanation(ExplanationData):
         """The answer with marks on its sentences, and its sources; see :func:`citations.cite`."""
         return cite(self)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The explanation as one self-contained page.
-
-        Args:
-            path: Where to write it too; an existing file is replaced in one step or not at all.
-        """
-        page = html.report(self)
-        if path is not None:
-            serialization.write_text(Path(path), page)
-        return page
+    def _page(self) -> str:
+        return html.report(self)
 
     def _repr_html_(self) -> str:
         return html.frame(self)
@@ -184,14 +175,6 @@ class Explanation(ExplanationData):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, the same for the same seed: no times in it."""
         return serialization.to_dict(self)
-
-    def to_json(self) -> str:
-        """The explanation as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the explanation as JSON; an existing file is replaced in one step or not at all."""
-        serialization.write_text(Path(path), self.to_json())
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

@@ -1,4 +1,4 @@
-"""JSON lines: parsing those of users, and files of our own that survive a killed process."""
+"""JSON lines of users, results as files, and files that survive a killed process."""
 
 from __future__ import annotations
 
@@ -42,6 +42,58 @@ def dump(row: Mapping[str, Any]) -> bytes:
         return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
         return json.dumps(row, allow_nan=False).encode() + b"\n"
+
+
+def significant(value: float) -> float:
+    """A number to six significant digits, for files that people read."""
+    return float(f"{value:.6g}")
+
+
+class Savable:
+    """A result that can be written to a file, as JSON and as a page."""
+
+    def to_dict(self) -> Row:
+        """The result as plain data."""
+        raise NotImplementedError
+
+    def _page(self) -> str:
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """The result as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON; an existing file is replaced in one step or not at all."""
+        write_text(Path(path), self.to_json())
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The result as one self-contained page.
+
+        Args:
+            path: Where to write it too; an existing file is replaced in one step or not at all.
+        """
+        page = self._page()
+        if path is not None:
+            write_text(Path(path), page)
+        return page
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically."""
+    if is_device(path):
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        return
+    path = path.resolve()  # follow links
+    check_place(path)
+    with replacing(path) as file:
+        file.write(text.encode())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(file.name, 0o666 & ~umask)  # the permissions of any new file
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 from ropelime.errors import FORGIVEN, InputError, worded
 from ropelime.explain import Explanation, load
+from ropelime.files import Savable
 from ropelime.results import serialization
 from ropelime.results.digest import digest
 from ropelime.results.explanation import ExplanationData
@@ -21,7 +22,7 @@ _HEADER = "ropelime-batch"
 Given = str | os.PathLike[str] | ExplanationData
 
 
-class Summary(SummaryData):
+class Summary(SummaryData, Savable):
     """Many explanations summed up; see :class:`SummaryData` for its fields."""
 
     def __repr__(self) -> str:
@@ -30,24 +31,8 @@ class Summary(SummaryData):
             f"mattered, {self.ungrounded} of {self.sentences} sentences have no source>"
         )
 
-    def to_json(self) -> str:
-        """The summary as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON; an existing file is replaced in one step or not at all."""
-        serialization.write_text(Path(path), self.to_json())
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The summary as one self-contained page.
-
-        Args:
-            path: Where to write it too.
-        """
-        page = pages.summary_page(self)
-        if path is not None:
-            serialization.write_text(Path(path), page)
-        return page
+    def _page(self) -> str:
+        return pages.summary_page(self)
 
 
 def summary(given: Given | Iterable[Given]) -> Summary:

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, load
+from ropelime.files import write_text
 from ropelime.method.attribution import Recipe, fit
 from ropelime.method.kernels import RopeRWMD
 from ropelime.method.scores import QuestionScores
 from ropelime.results.explanation import Cost, explained
-from ropelime.results.serialization import from_dict, write_text
+from ropelime.results.serialization import from_dict
 from ropelime.text.features import split
 from ropelime.text.prompt import Origin, from_text
 from toy import COEF, OUTPUT, additive, scoring, toy

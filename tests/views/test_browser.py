@@ -17,7 +17,7 @@ from ropelime import Explanation, audit, explain, summary
 from ropelime.results.explanation import with_verified
 from ropelime.results.verdicts import Trust
 from ropelime.results.verification import Verified, VerifyingCall
-from ropelime.views.findings import TITLES
+from ropelime.views.findings import QUESTIONS
 from ropelime.views.html import payload, static
 from toy import COEF, additive, invented, signalled, toy
 
@@ -218,7 +218,7 @@ def test_each_verdict_has_its_chance_and_its_sentence(open_page: Open) -> None:
     size = f"{e.trust.value:.0%}"
     page = open_page(e)
     assert f"Trust {size} · No warnings" in page.inner_text(".rl-head")
-    title = TITLES[min(e.verdicts, key=lambda verdict: verdict.probability).name]
+    title = QUESTIONS[min(e.verdicts, key=lambda verdict: verdict.probability).name]
     assert page.inner_text(".rl-summary") == f"Trust {size}, from “{title}”."
     rows = page.locator(".rl-verdicts li")
     assert rows.count() == 3

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from ropelime import Explanation, InputError, explain
 from ropelime.method.targets import TARGETS
+from ropelime.results.citations import judge_sentences
 from ropelime.results.verdicts import Trust
 from ropelime.text.display import visible
-from ropelime.views.findings import sentences
 from ropelime.views.html import payload, report, static
 from toy import COEF, OUTPUT, PROMPT, additive, invented, signalled, toy
 
@@ -113,7 +113,7 @@ def test_verdicts_and_the_grounding_of_sentences_are_in_the_data() -> None:
         e.prompt.text, e.output, surrogate=[additive([[2.9, 0, 0]] * 3), additive(np.zeros((3, 3)))],
         target="nll", kernel="uniform", progress=False,
     )  # fmt: skip
-    assert [each.probability for each in sentences(both)] == [
+    assert [each.probability for each in judge_sentences(both)] == [
         each.probability for each in both.grounding
     ]
 

@@ -13,7 +13,7 @@ from ropelime.batch.lines import FORMS, OPTIONS, Line
 from ropelime.clients.pool import Pool
 from ropelime.errors import FORGIVEN, DeclinedError, InputError, worded
 from ropelime.explain import Explanation, check, explain_many
-from ropelime.files import Row, dump
+from ropelime.files import Row, dump, significant
 from ropelime.options import Options
 from ropelime.results.digest import digest
 from ropelime.steps import Task
@@ -22,7 +22,6 @@ from ropelime.text.prompt import Prompt, check_text, read_prompt
 
 MOST_CHARACTERS = 1_000_000  # of a prompt or an output; work on a longer one takes gigabytes
 MOST_PARTS = 10_000  # chunks or messages, or parts of them
-_DIGITS = 6  # of the numbers of a short row
 _GIVE_UP = 20  # questions in a row that are not answered: then the server is gone for good
 
 
@@ -197,14 +196,14 @@ def short(e: Explanation, top: int | None = None) -> Row:
                 "part": e.features[share.index].part,
                 "text": share.text,
                 "rank": share.rank,
-                "normalized_weight": _rounded(share.normalized_weight),
-                "weight": _rounded(share.weight),
-                "interval": share.interval and [_rounded(end) for end in share.interval],
+                "normalized_weight": significant(share.normalized_weight),
+                "weight": significant(share.weight),
+                "interval": share.interval and [significant(end) for end in share.interval],
             }
             for share in e.top(top)
         ],
-        "trust": e.trust and {"value": _rounded(e.trust.value), "text": e.trust.text},
-        "verdicts": {each.name: _rounded(each.probability) for each in e.verdicts},
+        "trust": e.trust and {"value": significant(e.trust.value), "text": e.trust.text},
+        "verdicts": {each.name: significant(each.probability) for each in e.verdicts},
         "warnings": list(e.diagnostics.warnings),
         "notes": list(e.diagnostics.notes),
         "cost": {"masks": e.cost.masks, "tokens": e.cost.tokens},
@@ -217,7 +216,3 @@ def short(e: Explanation, top: int | None = None) -> Row:
     if e.also is not None:
         row["also"] = short(e.also, top)
     return row
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

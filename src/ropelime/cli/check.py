@@ -13,10 +13,9 @@ from ropelime.batch.lines import FORMS
 from ropelime.cli.shared import add_options, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
 from ropelime.explain import explain, load
-from ropelime.files import parse
+from ropelime.files import parse, write_text
 from ropelime.progress import note, reporting
 from ropelime.results import assertions
-from ropelime.results.serialization import write_text
 from ropelime.text.display import plain
 from ropelime.views.junit import Case, junit
 

@@ -14,10 +14,9 @@ from typing import Any
 from ropelime import surrogate
 from ropelime.errors import InputError
 from ropelime.explain import Explanation
-from ropelime.files import check_writable
+from ropelime.files import check_writable, write_text
 from ropelime.options import Options
 from ropelime.progress import note
-from ropelime.results.serialization import write_text
 from ropelime.surrogate.embedded import EMBEDDED
 from ropelime.text.display import plain
 

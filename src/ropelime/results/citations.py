@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
-from ropelime.results.grounding import (
-    GROUNDED,
-    GroundedSentence,
-    Measures,
-    SentenceSource,
-    measure,
-)
+from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
 from ropelime.text.prompt import Span
 
 MAX_SOURCES = 3  # of one sentence
@@ -136,17 +130,19 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
 
     These are three at most.
     """
-    spans = e.output_sentences
-    parts = e.members or (e,)
-    chances = np.mean([measure_sentences(part, spans).grounded for part in parts], axis=0)
     return tuple(
-        GroundedSentence(
-            (start, end),
-            e.output[start:end],
-            float(p),
-            _sources(e, start, end) if p >= GROUNDED else (),
-        )
-        for (start, end), p in zip(spans, chances, strict=True)
+        replace(each, sources=_sources(e, *each.span)) if each.grounded else each
+        for each in judge_sentences(e)
+    )
+
+
+def judge_sentences(e: ExplanationData) -> tuple[GroundedSentence, ...]:
+    """The same without the sources, each of which takes a fit."""
+    spans = e.output_sentences
+    chances = np.mean([measure_sentences(each, spans).grounded for each in e.members or (e,)], axis=0)
+    return tuple(
+        GroundedSentence(span, e.output[slice(*span)], float(chance), ())
+        for span, chance in zip(spans, chances, strict=True)
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ropelime.files import significant
 from ropelime.results.citations import ground
 from ropelime.results.explanation import ExplanationData
 from ropelime.text import segmentation
@@ -16,7 +17,6 @@ from ropelime.text.features import Feature
 PartKind = Literal["document", "message", "instruction", "passage"]
 INSTRUCTING = ("system", "developer")  # roles whose messages are instructions
 _NAME = 100  # characters of a text that stands for a name
-_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,14 @@ def digest(e: ExplanationData) -> dict[str, Any]:
         for place in sources:
             rows[place]["cited"] = rows[place].get("cited", 0) + 1
         start, end = sentence.span
-        probability = _rounded(sentence.probability)
+        probability = significant(sentence.probability)
         sentences.append({"start": start, "end": end, "probability": probability, "sources": sources})
     for place, row in enumerate(rows):
-        row |= {"share": _rounded(row["share"]), "first": place == first, "cited": row.get("cited", 0)}
+        row |= {
+            "share": significant(row["share"]),
+            "first": place == first,
+            "cited": row.get("cited", 0),
+        }
     return {"parts": rows, "sentences": sentences}
 
 
@@ -94,7 +98,3 @@ def _by_text(kind: PartKind, text: str) -> _Part:
     bare = " ".join(text.split())
     key = hashlib.blake2b(bare.encode(), digest_size=8).hexdigest()
     return _Part(kind, shorten(bare, _NAME), key)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

@@ -22,7 +22,7 @@ from ropelime.text.lexical import coverage
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
-GROUNDED = 0.5  # a sentence of a smaller chance is said to have no source
+_GROUNDED = 0.5  # a sentence of a smaller chance is said to have no source
 _SURE = 0.5  # nats: a sentence without any surprise has nothing to explain
 
 
@@ -64,7 +64,7 @@ class GroundedSentence:
     @property
     def grounded(self) -> bool:
         """Whether it probably comes from the prompt."""
-        return self.probability >= GROUNDED
+        return self.probability >= _GROUNDED
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError
-from ropelime.files import check_place, is_device, replacing
 from ropelime.method.interactions import Interaction
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import QuestionScores, Scores
@@ -108,23 +107,6 @@ def from_dict(data: Any, *, source: str = "The data") -> ExplanationData:
         return _read(data)
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{source} is damaged: {type(error).__name__}: {error}.") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    if is_device(path):
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        return
-    path = path.resolve()  # follow links
-    check_place(path)
-    with replacing(path) as file:
-        file.write(text.encode())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(file.name, 0o666 & ~umask)  # the permissions of any new file
 
 
 def _pack(array: Floats | None) -> dict[str, Any] | None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
-
-from ropelime.results.citations import measure_sentences
 from ropelime.results.explanation import ExplanationData
-from ropelime.results.grounding import GroundedSentence
 from ropelime.results.verification import VerifyingCall
 from ropelime.text.display import plain, shorten
 
 # The question that each verdict answers, as a heading.
-TITLES: Mapping[str, str] = {
+QUESTIONS: Mapping[str, str] = {
     "rests": "The answer rests on the prompt",
     "cause": "The first part is a cause",
     "understood": "The surrogate follows the answer",
@@ -85,16 +81,6 @@ def places(e: ExplanationData) -> list[str]:
     ranks = e.ranks.tolist()
     count = Counter(ranks)
     return [f"{rank}=" if count[rank] > 1 else f"{rank}" for rank in ranks]
-
-
-def sentences(e: ExplanationData) -> list[GroundedSentence]:
-    """The sentences of the answer as in ``e.grounding``, without their sources: each takes a fit."""
-    spans = e.output_sentences
-    chances = np.mean([measure_sentences(each, spans).grounded for each in e.members or (e,)], axis=0)
-    return [
-        GroundedSentence(span, e.output[slice(*span)], float(chance), ())
-        for span, chance in zip(spans, chances, strict=True)
-    ]
 
 
 def has_share(e: ExplanationData, index: int) -> bool:

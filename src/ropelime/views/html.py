@@ -14,17 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from ropelime.files import significant
 from ropelime.method.targets import TARGETS
+from ropelime.results.citations import judge_sentences
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
-from ropelime.views.findings import TITLES, findings, has_signs, outcomes, places, sentences, verifying
+from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
 
-_DIGITS = 6  # significant digits of a number in the data: more than the page displays
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+_PLACE = '<div id="ropelime"></div>'
+_NO_SCRIPT = "<noscript>This page needs JavaScript, which is switched off.</noscript>"
 _START = (
     'ropelime.mount(document.getElementById("ropelime"), '
     'JSON.parse(document.getElementById("ropelime-data").textContent));'
@@ -63,16 +66,54 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
 def report(e: ExplanationData) -> str:
     """A self-contained document with its style, script and data; it needs no server."""
-    page, css, js = static("report.html"), static("report.css"), static("report.js")
-    scripts = " ".join(f"'sha256-{digest(script)}'" for script in (js, _START))
-    policy = (
-        f"default-src 'none'; script-src {scripts}; style-src 'sha256-{digest(css)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    title = html.escape(f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME")
     text = json.dumps(payload(e), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    data = text.translate(_ESCAPED)
-    return page.format(policy=policy, title=title, css=css, data=data, js=js, start=_START)
+    return document(
+        f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME",
+        "Which part of the prompt carried this answer?",
+        f"{_PLACE}\n{_NO_SCRIPT}",
+        css=static("report.css"),
+        scripts=(static("report.js"), _START),
+        data=text.translate(_ESCAPED),
+    )
+
+
+def document(
+    title: str,
+    heading: str,
+    body: str,
+    *,
+    css: str,
+    scripts: Sequence[str] = (),
+    data: str = "",
+) -> str:
+    """A page whose policy allows its own style and scripts, and nothing else.
+
+    Args:
+        title: Its title, as text.
+        heading: Its first heading, as text.
+        body: What follows, as HTML.
+        css: Its style.
+        scripts: They run in this order, after the body.
+        data: JSON for the scripts, in an element of its own.
+    """
+    allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts)
+    rules = [
+        "default-src 'none'",
+        *([f"script-src {allowed}"] if scripts else []),
+        f"style-src 'sha256-{digest(css)}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    after = [f'<script type="application/json" id="ropelime-data">{data}</script>'] if data else []
+    after += [f"<script>{script}</script>" for script in scripts]
+    return static("page.html").format(
+        policy="; ".join(rules),
+        title=html.escape(title),
+        css=css,
+        heading=html.escape(heading),
+        body=body,
+        scripts="".join(f"{line}\n" for line in after),
+    )
 
 
 def frame(e: ExplanationData) -> str:
@@ -85,7 +126,7 @@ def frame(e: ExplanationData) -> str:
 
 
 def static(name: str) -> str:
-    """The text of ``report.css``, ``report.html`` or ``report.js``."""
+    """The text of a file in ``static``."""
     return (resources.files("ropelime.views") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -165,7 +206,7 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
         at = max(at, start, end)
     cut.append((at, len(e.output), []))
     pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
-    grounded = sentences(e)
+    grounded = judge_sentences(e)
     return {
         "pieces": pieces,
         "sentences": [list(e.tokens_in(*sentence.span)) for sentence in grounded],
@@ -187,7 +228,7 @@ def _trust(e: ExplanationData) -> dict[str, Any] | None:
         "verdicts": [
             {
                 "name": verdict.name,
-                "title": TITLES[verdict.name],
+                "title": QUESTIONS[verdict.name],
                 "probability": verdict.probability,
                 "text": visible(verdict.text),
             }
@@ -280,7 +321,7 @@ def _chance(logprob: float) -> str:
 
 
 def _figure(value: float) -> float | None:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    return significant(value) if math.isfinite(value) else None
 
 
 def _rounded(weights: Floats) -> Any:

@@ -10,32 +10,12 @@ from itertools import groupby
 from ropelime.results.audit import AuditData, Mark
 from ropelime.results.summary import PartSummary, SummaryData
 from ropelime.text.display import shorten, visible
-from ropelime.views.html import digest, static
-from ropelime.views.sentences import TITLES, cost_facts, label, marks_sentence, summary_sentence
+from ropelime.views.html import document, static
+from ropelime.views.sentences import KINDS, cost_facts, label, marks_sentence, summary_sentence
 
 _TITLE = 60  # characters of the answer in the title
 _LABEL = 24  # characters of a mark that is shown as it is written
 _MOST = 200  # rows of a table of parts; the JSON file has all
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{title}</title>
-<style>{css}</style>
-</head>
-<body class="ropelime-page">
-<main>
-<h1>{heading}</h1>
-<div class="ropelime">
-{body}
-</div>
-</main>
-</body>
-</html>
-"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +64,7 @@ def summary_page(summary: SummaryData) -> str:
         for name, value in cost_facts(summary)
     )
     cards = [_card("Answers and cost", f'<dl class="rl-facts">{facts}</dl>')]
-    cards += [_parts(title, summary.of_kind(kind)) for kind, title in TITLES.items()]
+    cards += [_parts(title, summary.of_kind(kind)) for kind, title in KINDS.items()]
     if summary.ungrounded_sentences:
         rows = [
             [_text(each.text), _text(each.answer), _Cell(f"{each.probability:.0%}", figure=True)]
@@ -102,15 +82,9 @@ def summary_page(summary: SummaryData) -> str:
 
 
 def _page(title: str, heading: str, lead: str, cards: Iterable[str]) -> str:
-    css = static("report.css") + static("tables.css")
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest(css)}'; base-uri 'none'; form-action 'none'"
-    )
     head = f'<div class="rl-head"><p class="rl-lead">{_escaped(lead)}</p></div>'
-    body = f'{head}\n<div class="rl-cards">\n{"".join(cards)}</div>'
-    return _PAGE.format(
-        policy=policy, title=_escaped(title), css=css, heading=_escaped(heading), body=body
-    )
+    body = f'<div class="ropelime">\n{head}\n<div class="rl-cards">\n{"".join(cards)}</div>\n</div>'
+    return document(visible(title), heading, body, css=static("report.css") + static("tables.css"))
 
 
 def _answer(audit: AuditData) -> str:

@@ -8,7 +8,7 @@ from ropelime.results.audit import AuditData, Mark
 from ropelime.results.digest import PartKind
 from ropelime.results.summary import SummaryData
 
-TITLES: dict[PartKind, str] = {
+KINDS: dict[PartKind, str] = {
     "document": "Documents",
     "message": "Messages",
     "instruction": "Instructions",
@@ -34,7 +34,7 @@ def marks_sentence(audit: AuditData) -> str:
 def summary_sentence(summary: SummaryData) -> str:
     """How much of the answers rests on their prompts, and how much of the prompts matters."""
     said = []
-    for kind, title in TITLES.items():
+    for kind, title in KINDS.items():
         parts = summary.of_kind(kind)
         never = sum(not part.mattered for part in parts)
         if never:

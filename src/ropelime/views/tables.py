@@ -10,7 +10,7 @@ from rich.text import Text
 from ropelime.results.audit import AuditData
 from ropelime.results.summary import SummaryData
 from ropelime.text.display import plain, shorten
-from ropelime.views.sentences import TITLES, cost_facts, label, marks_sentence, summary_sentence
+from ropelime.views.sentences import KINDS, cost_facts, label, marks_sentence, summary_sentence
 
 _COLOURS = {
     "confirmed": "green",
@@ -43,7 +43,7 @@ def show_audit(audit: AuditData, *, console: Console | None = None) -> None:
 def show_summary(summary: SummaryData, *, console: Console | None = None) -> None:
     """Print what mattered, what never did, the sentences without a source, and the cost."""
     console = console or Console()
-    for kind, title in TITLES.items():
+    for kind, title in KINDS.items():
         parts = summary.of_kind(kind)
         if not parts:
             continue

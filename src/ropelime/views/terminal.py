@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ropelime.results.citations import judge_sentences
 from ropelime.results.explanation import ExplanationData
 from ropelime.results.verdicts import Trust
 from ropelime.text.display import plain, shorten
@@ -23,7 +24,6 @@ from ropelime.views.findings import (
     has_signs,
     outcomes,
     places,
-    sentences,
     surrogates,
     verifying,
 )
@@ -107,7 +107,7 @@ def _answer(explanation: ExplanationData) -> Text:
     if explanation.span != (0, len(explanation.output)):
         answer.stylize("reverse", *explanation.span)
     marked, at = Text(), 0
-    for sentence in sentences(explanation):
+    for sentence in judge_sentences(explanation):
         start, end = sentence.span
         said = answer[start:end]
         if not sentence.grounded:
