@@ -58,19 +58,11 @@ def run(
         progress: Called with the examples done and in all.
     """
     extent = _Extent(curves, detail, intervals)
-    done = sum(example.id in store.done for example in examples)
-    for number, example in enumerate(examples):
-        if example.id in store.done:
-            continue
-        if progress:
-            progress(done, len(examples))
+    for number, example in store.left(examples, progress):
         rows = _example(example, methods, surrogate, (seed, number), ablation, extent)
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
         store.add(example.id, [{**known(example), **row} for row in rows])
-        done += 1
-    if progress:
-        progress(len(examples), len(examples))
 
 
 def known(example: Example) -> Row:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ropelime.errors import InputError
 from ropelime.files import Journal, Row, dump, replacing, scan
@@ -18,6 +18,14 @@ _KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
 _XZ = ".xz"
 _PRESET = 9 | lzma.PRESET_EXTREME
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_Item = TypeVar("_Item", bound=_Named)
 
 
 class Store:
@@ -53,6 +61,26 @@ class Store:
         """Write the lines of one example."""
         self._journal.append(b"".join(map(dump, rows)))
         self.done.add(example)
+
+    def left(
+        self, examples: Sequence[_Item], progress: Callable[[int, int], None] | None = None
+    ) -> Iterator[tuple[int, _Item]]:
+        """The number and the example of all that the file does not hold yet.
+
+        Args:
+            examples: All examples.
+            progress: Called with the examples done and in all.
+        """
+        done = sum(example.id in self.done for example in examples)
+        for number, example in enumerate(examples):
+            if example.id in self.done:
+                continue
+            if progress:
+                progress(done, len(examples))
+            yield number, example
+            done += 1
+        if progress:
+            progress(len(examples), len(examples))
 
 
 def read(path: Path) -> tuple[Row, list[Row]]:

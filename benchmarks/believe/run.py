@@ -42,19 +42,13 @@ def run(
         preset: The preset.
         progress: Called with the items done and in all.
     """
-    for number, item in enumerate(items):
-        if progress:
-            progress(number, len(items))
-        if item.id in store.done:
-            continue
+    for _, item in store.left(items, progress):
         row: Row = {"example": item.id, "method": ITEM, "fit": item.fit, "kind": item.kind}
         try:
             row |= _row(item, surrogate, preset)
         except InputError as error:  # longer than the surrogate's window
             row["skipped"] = str(error)
         store.add(item.id, [row])
-    if progress:
-        progress(len(items), len(items))
 
 
 def _row(item: Item, surrogate: Surrogate, preset: str) -> Row:

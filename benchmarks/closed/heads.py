@@ -114,11 +114,7 @@ def sample(
             answer or the model gives one.
         progress: Called with the cases done and in all.
     """
-    for number, case in enumerate(cases):
-        if progress:
-            progress(number, len(cases))
-        if case.id in store.done:
-            continue
+    for number, case in store.left(cases, progress):
         output = _answer(case, model, most) if answers is None else answers.get(case.id, "")
         row: Row = {"example": case.id, "method": SAMPLE}
         if output:
@@ -127,8 +123,6 @@ def sample(
         elif answers is not None:  # it may be there when the run is resumed
             continue
         store.add(case.id, [row if output else {**row, "skipped": "no answer"}])
-    if progress:
-        progress(len(cases), len(cases))
 
 
 def samples(rows: Sequence[Row]) -> tuple[Floats, Floats]:

@@ -55,15 +55,10 @@ def run(
         heads: Learnt weights of heads, by surrogate and then by name.
         progress: Called with the cases done and in all.
     """
-    for number, case in enumerate(cases):
-        if progress:
-            progress(number, len(cases))
-        if case.id not in store.done:
-            drawn = (seed, first + number)
-            row = _case(case, converse, surrogates, drawn, exact, only, ask, heads or {})
-            store.add(case.id, [row])
-    if progress:
-        progress(len(cases), len(cases))
+    for number, case in store.left(cases, progress):
+        drawn = (seed, first + number)
+        row = _case(case, converse, surrogates, drawn, exact, only, ask, heads or {})
+        store.add(case.id, [row])
 
 
 def most_calls(case: Case, ranked: int) -> int:
