@@ -14,9 +14,10 @@ import numpy.typing as npt
 from ropelime.errors import InputError, NoTokenizerError
 from ropelime.registry import unknown
 from ropelime.text import segmentation as segment
+from ropelime.text import structured
 from ropelime.text.prompt import Prompt, Span, naming_field
 
-_SPLITTERS = {"word": segment.words, "sentence": segment.sentences, "paragraph": segment.paragraphs}
+_SPLITTERS = {"word": segment.words, "sentence": structured.sentences, "paragraph": segment.paragraphs}
 _NEEDS = {"document": "context", "message": "messages"}  # the kind of prompt that has such parts
 PARTS = tuple(_NEEDS)  # granularities for which no text is cut
 GRANULARITIES = ("token", *_SPLITTERS, *PARTS)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ropelime.text import actions
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt
 from ropelime.typing import Floats
@@ -63,6 +64,13 @@ def pinned(prompt: Prompt, features: Sequence[Feature]) -> str:
 
 
 def shared_words(prompt: Prompt, features: Sequence[Feature], output: str) -> Floats:
-    """(n,) BM25 of each feature for the pinned text, such as the question, and twice the output."""
+    """(n,) BM25 of each feature for the pinned text, such as the question, and twice the output.
+
+    Of tool calls: what each feature has of them, as :func:`ropelime.text.actions.asked_for` says;
+    calls that were made before have nothing.
+    """
+    if (call := actions.fields(output)) is not None:
+        before = actions.earlier_calls(prompt, [(each.start, each.end) for each in features])
+        return (1.0 - before) * actions.asked_for(call, [feature.text for feature in features])
     query = f"{pinned(prompt, features)} {output} {output}"
     return bm25(query, [feature.text for feature in features])

@@ -1,0 +1,121 @@
+"""Tool calls as text: their fields, and which parts of a prompt have the words of a call.
+
+A call copies data and follows a request. The data may be long, such as the body of a message, and say
+little about why the call was made; so the name of the tool and each argument count the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ropelime.text.prompt import Prompt, Span
+from ropelime.typing import Floats
+
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ENDINGS = ("ing", "ed", "es", "s", "e")
+_LEAST = 3  # letters that are left of a word without its ending
+_MADE = re.compile(r"[\w.\-/]+\(\{.*\}\)", re.DOTALL)  # how a prompt has a call that was made before
+
+
+def fields(action: str) -> list[str] | None:
+    """The name of a tool and each argument of a call in JSON; None for any other text.
+
+    Several calls, one on each line, give the fields of all. Lines before the first call are left out.
+    """
+    found: list[str] = []
+    for line in action.splitlines():
+        call = _call(line)
+        if call is not None:
+            found += [call["name"], *_values(call.get("arguments"))]
+        elif found and line.strip():
+            return None
+    return found or None
+
+
+def _call(line: str) -> dict[str, object] | None:
+    try:
+        call = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    return call if set(call) <= {"name", "arguments", "id", "type"} else None
+
+
+def _values(value: object) -> list[str]:
+    """The texts and numbers in the arguments, in order."""
+    left, found = [value], []
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += reversed(list(each.values()))
+        elif isinstance(each, list):
+            left += reversed(each)
+        elif each is not None and str(each).strip():
+            found.append(str(each))
+    return found
+
+
+def asked_for(action_fields: Sequence[str], parts: Sequence[str]) -> Floats:
+    """(parts,) how much of a call each part has, 0 to 2: the mean over the fields of the call.
+
+    For each field the part of its words counts, rare ones for more, and one more where the part has it
+    as it is; that is shared out if several parts have it.
+    """
+    own = [_stems(part) for part in parts]
+    flat = [_flat(part) for part in parts]
+    scores = np.zeros(len(parts))
+    for number, field in enumerate(action_fields):
+        scores += _coverage(_stems(field), own)
+        whole = _flat(field)
+        if number and len(whole) > 1:  # names of tools are not said as they are
+            held = np.array([whole in part for part in flat], dtype=float)
+            scores += held / max(held.sum(), 1.0)
+    return np.asarray(scores / max(len(action_fields), 1))
+
+
+def earlier_calls(prompt: Prompt, spans: Sequence[Span]) -> Floats:
+    """(spans,) 1 where a span of the prompt is a call that was made before, else 0.
+
+    It has the form of a later call, but is no reason for it.
+    """
+    made = [m for m in prompt.messages if m.role == "assistant"]
+    return np.array(
+        [
+            any(m.start <= start < m.end for m in made)
+            and _MADE.fullmatch(prompt.text[start:end].strip()) is not None
+            for start, end in spans
+        ],
+        dtype=float,
+    )
+
+
+def _coverage(field: frozenset[str], parts: Sequence[frozenset[str]]) -> Floats:
+    held, all_of_it = np.zeros(len(parts)), 0.0
+    for word in sorted(field):
+        found = np.array([word in part for part in parts], dtype=float)
+        rare = float(np.log1p(len(parts) / max(found.sum(), 1.0)))
+        held += rare * found
+        all_of_it += rare
+    return held / all_of_it if all_of_it else held
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _LEAST:
+            return word[: -len(ending)]
+    return word
+
+
+def _stems(text: str) -> frozenset[str]:
+    """The words of a text without their endings; those of a name such as ``sendMail`` by themselves."""
+    return frozenset(_stem(word.lower()) for word in _WORD.findall(_HUMP.sub(" ", text)))
