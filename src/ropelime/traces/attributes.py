@@ -37,7 +37,8 @@ _SAID = (
     "langfuse.observation.type", "llm.request.type",
 )  # fmt: skip
 _INPUTS = ("input.value", "input", "traceloop.entity.input", "ai.prompt")
-_OUTPUTS = ("output.value", "output", "traceloop.entity.output", "ai.response.text")
+_OUTPUTS = ("output.value", "output", "traceloop.entity.output", "ai.response.text",
+            "ai.response.object")  # fmt: skip
 _PROMPTS = ("llm.input_messages", "gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages")
 _ANSWERS = ("llm.output_messages", "gen_ai.output.messages", "gen_ai.completion")
 _SPOKEN = ("gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message",

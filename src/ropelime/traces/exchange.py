@@ -23,8 +23,9 @@ def read_request(value: Any, problems: Problems, where: str = "") -> tuple[Messa
     system = first(value, *_SYSTEMS) or first(mapping(value.get("config")), *_SYSTEMS)
     prompt = None if "role" in value else first(value, *PROMPTS)
     if prompt is None:
-        known = "role" in value or first(value, "content", "parts", "kwargs") is not None
-        prompt = [value] if known else text(value) if value else None
+        if "role" not in value and first(value, "content", "parts", "kwargs") is None:
+            return (Message("user", text(value)),) if value else ()  # no messages: all of it
+        prompt = [value]
     elif isinstance(prompt, Mapping) and not first(prompt, "role", "content", "parts"):
         return read_request(prompt, problems, where)
     return (*instructions(system, problems, where), *read_messages(prompt, problems, where))
@@ -53,9 +54,8 @@ def read_answer(value: Any, problems: Problems, where: str = "") -> Message:
         return Message("assistant", tool_calls=tuple(filter(None, map(read_call, given))))
     if given and all(isinstance(each, str) for each in given):
         return Message("assistant", "\n".join(map(text, given)))
-    if given and all(isinstance(each, Mapping) and "type" in each and "role" not in each
-                     and "content" not in each and "call_id" not in each for each in given):
-        given = [{"role": "assistant", "content": given}]  # blocks of Anthropic
+    if given and all(isinstance(each, Mapping) and _is_block(each) for each in given):
+        given = [{"role": "assistant", "content": given}]
     read = read_messages([_spoken(each) for each in given], problems, where)
     return together(tuple(message for message in read if message.role == "assistant"))
 
@@ -63,6 +63,11 @@ def read_answer(value: Any, problems: Problems, where: str = "") -> Message:
 def _is_call(value: Mapping[str, Any]) -> bool:
     """Whether an answer is a tool call by itself, as Vercel has it."""
     return "toolName" in value and "role" not in value and "content" not in value
+
+
+def _is_block(value: Mapping[str, Any]) -> bool:
+    """Whether an answer is a block of a content, as Anthropic has it, and not a message."""
+    return "type" in value and not {"role", "content", "call_id", "kwargs", "data"} & {*value}
 
 
 def _inside(value: Mapping[str, Any]) -> Any:

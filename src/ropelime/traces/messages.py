@@ -89,7 +89,7 @@ def read_call(value: Any) -> ToolCall | None:
     name = first(call, "name", "toolName", "tool_name", "function")
     if not isinstance(name, str):
         return None
-    arguments = first(call, *_ARGUMENTS)
+    arguments = next((call[key] for key in _ARGUMENTS if call.get(key) is not None), None)
     return ToolCall(text(first(call, *_IDS)), text(name), text(arguments))
 
 
@@ -149,7 +149,7 @@ def _message(item: Any, problems: Problems, where: str) -> list[Message]:
     content = first(item, "content", "contents", "parts", "text", "refusal", "message_content")
     _content(draft, content, problems, where)
     _calls(draft, item, problems, where)
-    if draft.role == "tool" and not draft.texts and (error := item.get("error")):
+    if draft.role == "tool" and not any(draft.texts) and (error := item.get("error")):
         draft.texts.append(text(first(error, "message") or error))  # a call that failed
     return draft.messages()
 
@@ -278,7 +278,7 @@ def _result(part: Mapping[str, Any]) -> Message:
         if isinstance(part.get(key), Mapping):
             part = part[key]
     name = text(first(part, "name", "toolName", "tool_name"))
-    content = _flat(first(part, *_RESULT))
+    content = _flat(next((part[key] for key in _RESULT if part.get(key) is not None), None))
     return Message("tool", content, name=name, tool_call_id=text(first(part, *_IDS)))
 
 

@@ -71,8 +71,7 @@ def read_digest(data: Mapping[str, Any], problems: Problems, where: str) -> Iter
     for side in ("input", "output"):
         if mapping(data.get(side)).get("success") is False:
             problems.add(where, f"Langfuse has found no messages in its {side}")
-    if sent is not None or received is not None:
-        yield Step(where, "model", where=where, **filled("model", "", sent, received, problems, where))
+    yield Step(where, "model", where=where, **filled("model", "", sent, received, problems, where))
 
 
 def read_langsmith(
@@ -101,7 +100,7 @@ def _collect(
 ) -> None:
     """Add a run and those inside it; the order in the trace identifies one that has no id."""
     order = text(run.get("dotted_order"))
-    name = text(run.get("id")) or (order.rpartition(".")[2][23:] if order else "") or where
+    name = text(run.get("id")) or order.rpartition(".")[2].partition("Z")[2] or where
     known = runs.setdefault(name, {"where": where, "parent_run_id": parent, "id": name})
     known.update({key: value for key, value in run.items() if value not in (None, {}, [], "")})
     children = items(run.get("child_runs"))

@@ -126,7 +126,9 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], Reader]] = {
     "messages by Langfuse": (_object(is_digest), _each(read_digest)),
     "Inspect log": (_object(is_inspect), _each(read_inspect)),
     "spans": (_object(is_span), _each(_spans)),
-    "run": (_object(is_run), _each(read_run)),
+    "AgentDojo run": (_object(lambda run: "suite_name" in run and is_run(run)), _each(read_run)),
+    "tau-bench run": (_object(lambda run: "traj" in run and is_run(run)), _each(read_run)),
+    "request and response": (_object(is_run), _each(read_run)),
     "messages": (is_messages, _each(_messages)),
 }
 
@@ -136,7 +138,7 @@ def _form(records: Mapping[str, list[Record]]) -> str:
 
 
 def _ordered(steps: list[Step]) -> tuple[Step, ...]:
-    """Steps in the order of time, where all have one; a model call around another is an agent's.
+    """Steps run by run, in the order of time; a model call around another is an agent's.
 
     Vercel's SDK, for example, has a span for the task with the call of the model in it.
     """
@@ -147,16 +149,28 @@ def _ordered(steps: list[Step]) -> tuple[Step, ...]:
         else step
         for step in steps
     ]
-    times = [step.started for step in placed]
-    if any(time is None for time in times):
+    started = [(step.trace_id, step.started) for step in placed if step.started is not None]
+    if len(started) < len(placed):  # not all have a time: the order of the file
         return tuple(placed)
+    times = [time for _, time in started]
+    begun: dict[str, datetime] = {}
+    for trace_id, time in started:
+        begun[trace_id] = min(time, begun.get(trace_id, time))
+    parents = {(step.trace_id, step.id): step.parent for step in placed}
 
-    def start(i: int) -> datetime:
-        time = times[i]
-        assert time is not None
-        return time
+    def key(i: int) -> tuple[datetime, str, datetime, int]:
+        trace_id = placed[i].trace_id
+        return begun[trace_id], trace_id, times[i], _depth(placed[i], parents)
 
-    return tuple(placed[i] for i in sorted(range(len(placed)), key=start))
+    return tuple(placed[i] for i in sorted(range(len(placed)), key=key))
+
+
+def _depth(step: Step, parents: Mapping[tuple[str, str], str]) -> int:
+    """How many steps are around a step; a circle of them ends somewhere."""
+    depth, parent = 0, step.parent
+    while depth < 100 and (above := parents.get((step.trace_id, parent))) is not None:
+        depth, parent = depth + 1, above
+    return depth
 
 
 def _described(data: Any) -> str:
