@@ -101,7 +101,12 @@ def gemini() -> Data:
             },
         ],
         "candidates": [
-            {"content": {"role": "model", "parts": [{"text": THOUGHT, "thought": True}, {"text": ANSWER}]}}
+            {
+                "content": {
+                    "role": "model",
+                    "parts": [{"text": THOUGHT, "thought": True}, {"text": ANSWER}],
+                }
+            }
         ],
     }
 
@@ -210,7 +215,7 @@ def openinference() -> list[Data]:
 
 def nested_openinference() -> Data:
     """Spans within spans, with nested attributes (TRAIL's layout)."""
-    children = []
+    children: list[Data] = []
     for name, prompt, answer in _calls():
         call = answer.get("tool_calls")
         spoken = {"role": "assistant", "content": answer["content"]}
@@ -238,7 +243,12 @@ def nested_openinference() -> Data:
                 "child_spans": [],
             }
         )
-    root = {"span_id": "b0", "trace_id": "t1", "timestamp": "2026-06-01T10:00:00Z", "duration": "PT9S"}
+    root: Data = {
+        "span_id": "b0",
+        "trace_id": "t1",
+        "timestamp": "2026-06-01T10:00:00Z",
+        "duration": "PT9S",
+    }
     root |= {"span_name": "main", "span_attributes": {}, "child_spans": children}
     return {"trace_id": "t1", "spans": [root]}
 
@@ -393,7 +403,13 @@ def langfuse() -> Data:
         }
         for i, (name, prompt, answer) in enumerate(_calls())
     ]
-    tool = {"id": "b2", "traceId": "t1", "type": "TOOL", "name": TOOL, "parentObservationId": "b0"}
+    tool: Data = {
+        "id": "b2",
+        "traceId": "t1",
+        "type": "TOOL",
+        "name": TOOL,
+        "parentObservationId": "b0",
+    }
     tool |= {"startTime": "2026-06-01T10:00:01.000Z", "endTime": None}
     tool |= {"input": TEXT_ARGUMENTS, "output": RESULT}
     return {"trace": {"id": "t1", "name": "bills"}, "observations": [*reversed(observations), tool]}
@@ -437,7 +453,7 @@ def langsmith() -> Data:
                 "outputs": {"generations": [[generation]]},
             }
         )
-    tool = {"id": "b2", "trace_id": "t1", "run_type": "tool", "name": TOOL}
+    tool: Data = {"id": "b2", "trace_id": "t1", "run_type": "tool", "name": TOOL}
     tool |= {"start_time": (T0 + 1) * 1000, "inputs": {"input": TEXT_ARGUMENTS}}
     return {"post": [*post, {**tool, "outputs": {"output": RESULT}}], "patch": patch}
 

@@ -21,9 +21,9 @@ class Trace(TraceData):
 def trace(source: str | os.PathLike[str] | Any) -> Trace:
     """Read a trace, a log of an agent, or a list of messages.
 
-    The form is recognised by its shape: OpenInference and OpenTelemetry GenAI spans, exports of Phoenix,
-    Langfuse and LangSmith, Inspect logs, runs of AgentDojo and tau-bench, and messages of OpenAI,
-    Anthropic or Gemini. What cannot be read is named in ``problems``, and the rest is read.
+    The form is recognised by its shape: OpenInference and OpenTelemetry GenAI spans, exports of
+    Phoenix, Langfuse and LangSmith, Inspect logs, runs of AgentDojo and tau-bench, and messages
+    of OpenAI, Anthropic or Gemini. What cannot be read is named in ``problems``, and the rest is read.
 
     Args:
         source: A file of JSON or JSON lines, which may be compressed by gzip, or an Inspect log

@@ -201,7 +201,12 @@ def test_messages_that_say_nothing_readable(message: dict[str, Any], what: str) 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
 def test_reasoning_is_a_part_before_what_follows_it(key: str) -> None:
-    call = {"role": "assistant", "content": "", key: "I must look.", "tool_calls": CALL["tool_calls"][:1]}
+    call = {
+        "role": "assistant",
+        "content": "",
+        key: "I must look.",
+        "tool_calls": CALL["tool_calls"][:1],
+    }
     prompt = read_prompt(messages=[{"role": "user", "content": "Where?"}, call])
     assert [prompt.text[a:b] for a, b in prompt.parts] == [
         "Where?", "I must look.", 'find({"q": "Kessel"})',

@@ -174,9 +174,7 @@ def test_what_is_not_text_is_named() -> None:
 
 
 def test_several_results_of_tools_in_one_message() -> None:
-    results = [
-        {"type": "tool_result", "tool_use_id": str(i), "content": f"result {i}"} for i in (1, 2)
-    ]
+    results = [{"type": "tool_result", "tool_use_id": str(i), "content": f"result {i}"} for i in (1, 2)]
     uses = [{"type": "tool_use", "id": str(i), "name": f"t{i}", "input": {}} for i in (1, 2)]
     given = [
         {"role": "user", "content": "Do both."},
@@ -190,9 +188,7 @@ def test_several_results_of_tools_in_one_message() -> None:
         ("tool", "result 1", "t1"), ("tool", "result 2", "t2"), ("user", "And now?", ""),
     ]  # fmt: skip
     first = found.model_steps[0]
-    assert first.output == (
-        'Yes.\n{"name": "t1", "arguments": {}}\n{"name": "t2", "arguments": {}}'
-    )
+    assert first.output == ('Yes.\n{"name": "t1", "arguments": {}}\n{"name": "t2", "arguments": {}}')
     assert [first.output[a:b] for a, b in first.call_spans] == first.output.split("\n")[1:]
 
 

@@ -215,7 +215,7 @@ def answer_text(message: Mapping[str, Any]) -> str:
 
 
 def _reasoning(where: str, message: Mapping[str, Any]) -> list[str]:
-    """What the model wrote before its answer: part of the prompt of what follows, never of an answer."""
+    """What the model wrote before its answer: part of a prompt, and never of an answer."""
     for key in ("reasoning_content", "reasoning"):
         if isinstance(given := message.get(key), str) and given.strip():
             return [check_text(f"{where}[{key!r}]", given)]

@@ -25,8 +25,8 @@ KINDS: dict[str, Kind] = {
         "agent",
     ),
     **dict.fromkeys(
-        ("chain", "task", "embedding", "embeddings", "guardrail", "evaluator", "parser", "span", "event",
-         "prompt", "unknown", "embed", "doEmbed"),
+        ("chain", "task", "embedding", "embeddings", "guardrail", "evaluator", "parser", "span",
+         "event", "prompt", "unknown", "embed", "doEmbed"),
         "other",
     ),
 }  # fmt: skip
@@ -156,7 +156,9 @@ def _tool(span: Span, problems: Problems) -> dict[str, Any]:
 
 def _retrieval(span: Span, problems: Problems) -> dict[str, Any]:
     data = span.attributes
-    given = found(data, "retrieval.documents", "gen_ai.retrieval.documents", "reranker.output_documents")
+    given = found(
+        data, "retrieval.documents", "gen_ai.retrieval.documents", "reranker.output_documents"
+    )
     documents = read_documents(given)
     query = found(data, "reranker.query", "gen_ai.retrieval.query.text", *_INPUTS)
     written = "\n\n".join(document.text for document in documents)

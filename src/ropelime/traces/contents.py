@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ropelime.errors import InputError
 from ropelime.traces.values import Problems
@@ -54,7 +54,7 @@ def load(path: Path, problems: Problems) -> Any:
     return _parsed(_decoded(raw, path.name), path.name, problems)
 
 
-def _all(file: IO[bytes], name: str) -> bytes:
+def _all(file: io.BufferedIOBase, name: str) -> bytes:
     raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise InputError(
@@ -93,8 +93,8 @@ def _parsed(given: str, name: str, problems: Problems) -> Any:
     records = tuple((number, line) for number, line in lines if line and isinstance(line, (dict, list)))
     if not records or len(failed) > 10 * len(records):  # JSON over several lines, of which one is wrong
         raise InputError(f"{name} is not JSON ({whole}). A trace is JSON or JSON lines.") from None
-    for number, error in failed:
-        problems.add(f"line {number}", f"not JSON ({error})")
+    for number, why in failed:
+        problems.add(f"line {number}", f"not JSON ({why})")
     return Lines(records)
 
 

@@ -40,9 +40,7 @@ def read_inspect(data: Mapping[str, Any], problems: Problems, where: str) -> Ite
             yield from _sample(mapping(sample), problems, place, model)
 
 
-def _sample(
-    sample: Mapping[str, Any], problems: Problems, where: str, model: str
-) -> Iterator[Step]:
+def _sample(sample: Mapping[str, Any], problems: Problems, where: str, model: str) -> Iterator[Step]:
     transcript = mapping(sample.get("transcript"))
     stored = {**mapping(transcript.get("content")), **mapping(sample.get("attachments"))}
     pool = first(sample, "message_pool") or first(mapping(sample.get("events_data")), "messages")

@@ -49,9 +49,7 @@ class _Draft:
     results: list[Message] = field(default_factory=list)
 
     def messages(self) -> list[Message]:
-        thoughts, content = (
-            "\n".join(filter(None, lines)) for lines in (self.thoughts, self.texts)
-        )
+        thoughts, content = ("\n".join(filter(None, lines)) for lines in (self.thoughts, self.texts))
         if self.results and not (content or thoughts or self.calls):
             return self.results
         own = Message(self.role, content, tuple(self.calls), thoughts, self.name, self.call_id)
@@ -241,7 +239,9 @@ def _flat(value: Any) -> str:
     if isinstance(value, Mapping) and "value" in value and {*value} <= {"type", "value"}:
         return _flat(value["value"])  # Vercel
     if isinstance(value, list) and value:
-        parts = [first(each, "text", "content") if isinstance(each, Mapping) else each for each in value]
+        parts = [
+            first(each, "text", "content") if isinstance(each, Mapping) else each for each in value
+        ]
         if all(isinstance(part, str) for part in parts):
             return "\n".join(map(text, parts))
     return text(value)

@@ -74,9 +74,7 @@ def read_digest(data: Mapping[str, Any], problems: Problems, where: str) -> Iter
     yield Step(where, "model", where=where, **filled("model", "", sent, received, problems, where))
 
 
-def read_langsmith(
-    records: list[tuple[str, Mapping[str, Any]]], problems: Problems
-) -> Iterator[Step]:
+def read_langsmith(records: list[tuple[str, Mapping[str, Any]]], problems: Problems) -> Iterator[Step]:
     """Runs as steps; a run that is sent in parts is put together again."""
     runs: dict[str, dict[str, Any]] = {}
     for where, record in records:

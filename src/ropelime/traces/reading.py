@@ -25,11 +25,12 @@ from ropelime.traces.observations import (
 from ropelime.traces.runs import is_messages, is_run, message_steps, read_run
 from ropelime.traces.spans import Span, is_otlp, is_span, read_otlp, read_span
 from ropelime.traces.steps import Step, TraceData
-from ropelime.traces.values import Problems
+from ropelime.traces.values import Problems, text
 
 FORMS = (
-    "OpenInference or OpenTelemetry GenAI spans (OTLP/JSON, Phoenix), exports of Langfuse or LangSmith, "
-    "Inspect logs, runs of AgentDojo or tau-bench, and messages of OpenAI, Anthropic or Gemini"
+    "OpenInference or OpenTelemetry GenAI spans (OTLP/JSON, Phoenix), exports of Langfuse or "
+    "LangSmith, Inspect logs, runs of AgentDojo or tau-bench, and messages of OpenAI, Anthropic or "
+    "Gemini"
 )
 _HOLDERS = ("data", "runs", "spans", "traces", "results", "items", "trajectories")
 _DEEPEST = 4  # levels of lists and objects around the records
@@ -71,7 +72,7 @@ def _sort(
             _sort(each, f"line {number}", records, problems, depth + 1)
     elif isinstance(data, Mapping) and depth < _DEEPEST and (inner := _inner(data)):
         for key, each in inner.items():
-            _sort(each, f"{where}.{key}".strip("."), records, problems, depth + 1)
+            _sort(each, f"{where}.{text(key)}".strip("."), records, problems, depth + 1)
     elif depth:
         problems.add(where, f"no step of a known form: {_described(data)}")
 
@@ -118,7 +119,7 @@ def _object(matches: Callable[[Mapping[str, Any]], bool]) -> Callable[[Any], boo
     return lambda data: isinstance(data, Mapping) and matches(data)
 
 
-# In the order in which they are tried: earlier ones are told by names of their own.
+# In the order in which they are tried: earlier ones are known by names of their own.
 _FORMS: dict[str, tuple[Callable[[Any], bool], Reader]] = {
     "OTLP/JSON": (_object(is_otlp), _each(_otlp)),
     "LangSmith runs": (_object(is_langsmith), read_langsmith),

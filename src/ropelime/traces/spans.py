@@ -108,7 +108,9 @@ def _log(record: Mapping[str, Any], where: str) -> Span:
     attributes = tree({**flat, **(body if isinstance(body, Mapping) else {})})
     time = when(first(record, "timeUnixNano", "observedTimeUnixNano"))
     span, trace = _hex(first(record, "spanId", "span_id")), _hex(first(record, "traceId", "trace_id"))
-    return Span(span or where, trace, "", name, "", tree(flat), ((name, attributes),), time, None, where)
+    return Span(
+        span or where, trace, "", name, "", tree(flat), ((name, attributes),), time, None, where
+    )
 
 
 def read_span(
@@ -187,7 +189,7 @@ def _value(value: Any) -> Any:
 def _hex(value: Any) -> str:
     """An id; protobuf's own JSON has it as Base64 where OTLP has hexadecimal digits."""
     given = text(value).removeprefix("0x")
-    if len(given) in (12, 24) and given.rstrip("=") != given or len(given) == 12:
+    if len(given) in (12, 24) and given.endswith("="):
         try:
             return base64.b64decode(given, validate=True).hex()
         except (binascii.Error, ValueError):

@@ -31,7 +31,7 @@ class Problems:
 
     def add(self, where: str, what: str) -> None:
         """Note one problem."""
-        line = f"{where}: {what}" if where else what
+        line = text(f"{where}: {what}" if where else what)
         if len(self._seen) < _MOST or line in self._seen:
             self._seen[line] = None
         else:
@@ -155,8 +155,8 @@ def when(value: Any) -> datetime | None:
         if isinstance(value, bool) or value is None:
             return None
         seconds = float(value)
-        while seconds > 1e11:  # milliseconds, microseconds, nanoseconds
-            seconds /= 1000
+        for _ in range(3):  # milliseconds, microseconds, nanoseconds
+            seconds /= 1000 if seconds > 1e11 else 1
         return datetime.fromtimestamp(seconds, timezone.utc) if seconds > 0 else None
     except (TypeError, ValueError, OverflowError, OSError):
         return None
