@@ -140,7 +140,7 @@ def _message(item: Any, problems: Problems, where: str) -> list[Message]:
     draft.name = text(first(item, "name", "toolName", "tool_name"))
     function = item.get("function")
     if draft.role == "tool" and not draft.name and isinstance(function, str):  # Inspect
-        draft.name = function
+        draft.name = text(function)
     draft.call_id = text(first(item, "tool_call_id", "toolCallId", "call_id"))
     for thought in (item, mapping(item.get("additional_kwargs"))):
         draft.thoughts.append(_thought(first(thought, "reasoning_content", "reasoning", "thinking")))

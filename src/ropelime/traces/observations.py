@@ -99,6 +99,8 @@ def _collect(
     """Add a run and those inside it; the order in the trace identifies one that has no id."""
     order = text(run.get("dotted_order"))
     name = text(run.get("id")) or order.rpartition(".")[2].partition("Z")[2] or where
+    above = order.split(".")[-2:-1]  # the run around it, where only the order says so
+    parent = parent or "".join(above).partition("Z")[2]
     known = runs.setdefault(name, {"where": where, "parent_run_id": parent, "id": name})
     known.update({key: value for key, value in run.items() if value not in (None, {}, [], "")})
     children = items(run.get("child_runs"))
