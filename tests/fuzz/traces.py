@@ -104,6 +104,7 @@ def use(found: Trace) -> None:
     assert found.steps
     for one in found:
         assert repr(one)
+        assert one.output.encode() or not one.output
         assert [one.output[a:b] for a, b in one.call_spans] == [
             str(call) for call in one.calls if one.kind == "model"
         ]

@@ -219,3 +219,6 @@ def test_text_that_no_tokenizer_can_encode_is_replaced() -> None:
     (step,) = ropelime.trace(given).model_steps
     assert step.messages[0].content == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
     assert read_prompt(messages=step.prompt())
+    assert str(ToolCall("1", "say", r'{"x": "\ud800"}')) == (
+        '{"name": "say", "arguments": {"x": "\N{REPLACEMENT CHARACTER}"}}'
+    )

@@ -50,7 +50,9 @@ class Judged:
         if not self.span_id or not self.name:
             raise InputError("A result needs a span_id and a name.")
         if not self.label and self.score is None and not self.explanation:
-            raise InputError(f"The result {self.name!r} has neither a label, a score nor an explanation.")
+            raise InputError(
+                f"The result {self.name!r} has neither a label, a score nor an explanation."
+            )
         if self.score is not None and not math.isfinite(self.score):
             raise InputError(f"The score of {self.name!r} is {self.score}; it must be finite.")
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ropelime.errors import InputError
 from ropelime.text.display import shorten
 from ropelime.text.prompt import Span
+from ropelime.traces.values import text
 
 Role = Literal["system", "user", "assistant", "tool"]
 Kind = Literal["model", "tool", "retrieval", "agent", "other"]
@@ -33,8 +34,8 @@ class ToolCall:
             with suppress(ValueError, RecursionError):
                 given = json.loads(self.arguments)
         with suppress(RecursionError):
-            return json.dumps({"name": self.name, "arguments": given}, ensure_ascii=False)
-        return json.dumps({"name": self.name, "arguments": self.arguments}, ensure_ascii=False)
+            return text({"name": self.name, "arguments": given})
+        return text({"name": self.name, "arguments": self.arguments})
 
 
 @dataclass(frozen=True)
