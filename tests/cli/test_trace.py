@@ -54,8 +54,11 @@ def test_problems_are_named_apart(tmp_path: Path, capsys: Capture) -> None:
     log["samples"].append("not a sample \x1b[31m")
     assert main(["trace", written(tmp_path, log)]) == 0
     out, err = capsys.readouterr()
-    assert err == "ropelime: samples[0]: the text of 'attachment://a1' is not in the file\n"
-    assert "1 problems" in out
+    assert err.splitlines() == [
+        "ropelime: samples[0]: the text of 'attachment://a1' is not in the file",
+        "ropelime: samples[1]: an object is needed, not str",
+    ]
+    assert "2 problems" in out
 
 
 @pytest.mark.usefixtures("wide")

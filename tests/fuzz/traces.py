@@ -89,8 +89,7 @@ def step(rng: Random, file: Path) -> str:
     file.write_bytes(content(rng))
     try:
         found = trace(file)
-    except RopeLimeError as error:
-        assert str(error)
+    except RopeLimeError:
         return "refused"
     use(found)
     if rng.random() < 0.05:

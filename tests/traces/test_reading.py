@@ -17,7 +17,15 @@ from ropelime.errors import InputError
 from ropelime.text.prompt import read_prompt
 from ropelime.traces import contents
 from ropelime.traces.values import tree, when
-from trace_samples import inspect_log, inspect_zip, openai, openinference, otel
+from trace_samples import (
+    inspect_log,
+    inspect_zip,
+    langfuse,
+    langsmith,
+    openai,
+    openinference,
+    otel,
+)
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 NO_TRACES = (".schema.json", ".annotations.json", "README.md")
@@ -114,6 +122,28 @@ def test_a_span_that_cannot_be_read_is_named() -> None:
     assert len(found.steps) == 2
     (problem,) = found.problems
     assert problem.startswith("resourceSpans[0].scopeSpans[0].spans[0]")
+
+
+def test_records_that_are_no_objects_are_named() -> None:
+    spans: Any = otel()
+    spans["resourceSpans"].append(7)
+    spans["resourceSpans"][0]["scopeSpans"][0]["spans"].insert(1, "x")
+    observations, runs, log, chat = langfuse(), langsmith(), inspect_log(), openai()
+    observations["observations"].append(None)
+    runs["post"].insert(0, [])
+    log["samples"][0]["events"].append(3)
+    chat[2]["tool_calls"] = "find"
+    for data, problems in [
+        (spans, ("resourceSpans[0].scopeSpans[0].spans[1]: an object is needed, not str",
+                 "resourceSpans[1]: an object is needed, not int")),
+        (observations, ("observations[3]: an object is needed, not NoneType",)),
+        (runs, ("run 1: an object is needed, not list",)),
+        (log, ("samples[0] events[4]: an object is needed, not int",)),
+        (chat, ("messages[2]: tool calls are a list, not str",)),
+    ]:  # fmt: skip
+        found = ropelime.trace(data)
+        assert found.problems == problems
+        assert len(found.model_steps) == 2
 
 
 def test_missing_attachments_are_named() -> None:

@@ -9,7 +9,7 @@ from ropelime.traces.exchange import read_answer
 from ropelime.traces.messages import read_messages
 from ropelime.traces.runs import message_steps
 from ropelime.traces.steps import Step, ToolCall
-from ropelime.traces.values import Problems, first, items, mapping, text, when
+from ropelime.traces.values import Problems, first, items, mapping, record, text, when
 
 _POINTERS = ("attachment://", "tc://")  # to texts that are stored once
 _DEEPEST = 100  # levels of events within events
@@ -37,7 +37,7 @@ def read_inspect(data: Mapping[str, Any], problems: Problems, where: str) -> Ite
     for i, sample in enumerate(samples):
         place = f"{where} samples[{i}]".strip()
         with problems.at(place):
-            yield from _sample(mapping(sample), problems, place, model)
+            yield from _sample(record(sample), problems, place, model)
 
 
 def _sample(sample: Mapping[str, Any], problems: Problems, where: str, model: str) -> Iterator[Step]:
@@ -80,8 +80,10 @@ class _Sample:
             self.problems.add(where, "events are nested too deeply; the inner ones are left out")
             return
         for i, each in enumerate(events):
-            event, place = mapping(each), f"{where} events[{i}]".strip()
+            place = f"{where} events[{i}]".strip()
+            event: Mapping[str, Any] = {}
             with self.problems.at(place):
+                event = record(each)
                 step = self._step(event, place, parent)
                 if step is not None:
                     yield step

@@ -257,7 +257,10 @@ def _thought(value: Any) -> str:
 def _calls(draft: _Draft, item: Mapping[str, Any], problems: Problems, where: str) -> None:
     """Add the tool calls of a message; LangChain keeps those of a provider in another place."""
     extra = mapping(item.get("additional_kwargs"))
-    given = items(first(item, "tool_calls", "toolCalls") or first(extra, "tool_calls"))
+    found = first(item, "tool_calls", "toolCalls") or first(extra, "tool_calls")
+    given = items(found)
+    if found is not None and not given:
+        problems.add(where, f"tool calls are a list, not {type(found).__name__}")
     old = item.get("function_call") or extra.get("function_call")
     if not old and item.get("function_call_name"):  # OpenInference
         old = {

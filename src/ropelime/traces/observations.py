@@ -8,7 +8,7 @@ from typing import Any
 from ropelime.traces.attributes import KINDS, read_documents
 from ropelime.traces.exchange import read_answer, read_exchange, read_request
 from ropelime.traces.steps import Kind, Step, ToolCall
-from ropelime.traces.values import Problems, first, items, mapping, parsed, text, when
+from ropelime.traces.values import Problems, first, items, mapping, parsed, record, text, when
 
 _TYPES = ("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR",
           "EMBEDDING", "GUARDRAIL")  # fmt: skip
@@ -18,7 +18,7 @@ _DEEPEST = 200  # levels of runs within runs
 def is_langfuse(data: Mapping[str, Any]) -> bool:
     """Whether data is a trace with observations, or one observation, of Langfuse."""
     if isinstance(data.get("observations"), list) and data["observations"]:
-        return all(isinstance(each, Mapping) for each in data["observations"])
+        return any(isinstance(each, Mapping) for each in data["observations"])
     return data.get("type") in _TYPES and ("traceId" in data or "trace_id" in data)
 
 
@@ -39,9 +39,9 @@ def read_langfuse(data: Mapping[str, Any], problems: Problems, where: str) -> It
     """The observations of a trace as steps."""
     observations = items(data.get("observations")) or [data]
     for i, each in enumerate(observations):
-        about = mapping(each)
         place = f"{where} observations[{i}]".strip() if len(observations) > 1 else where
         with problems.at(place):
+            about = record(each)
             name = text(first(about, "name"))
             kind = KINDS.get(text(about.get("type")).lower(), "other")
             yield Step(
@@ -77,12 +77,12 @@ def read_digest(data: Mapping[str, Any], problems: Problems, where: str) -> Iter
 def read_langsmith(records: list[tuple[str, Mapping[str, Any]]], problems: Problems) -> Iterator[Step]:
     """Runs as steps; a run that is sent in parts is put together again."""
     runs: dict[str, dict[str, Any]] = {}
-    for where, record in records:
-        parts = [*items(record.get("post")), *items(record.get("patch"))]
-        for i, run in enumerate(parts if "run_type" not in record else [record]):
+    for where, given in records:
+        parts = [*items(given.get("post")), *items(given.get("patch"))]
+        for i, run in enumerate(parts if "run_type" not in given else [given]):
             place = f"{where} run {i + 1}".strip() if parts else where
             with problems.at(place):
-                _collect(runs, mapping(run), place, "", 0, problems)
+                _collect(runs, record(run), place, "", 0, problems)
     for run in runs.values():
         with problems.at(run["where"]):
             yield _run(run, problems)
@@ -108,7 +108,9 @@ def _collect(
         problems.add(where, "runs are nested too deeply; the inner ones are left out")
         return
     for i, child in enumerate(children):
-        _collect(runs, mapping(child), f"{where}.child_runs[{i}]", name, depth + 1, problems)
+        place = f"{where}.child_runs[{i}]"
+        with problems.at(place):
+            _collect(runs, record(child), place, name, depth + 1, problems)
 
 
 def _run(run: Mapping[str, Any], problems: Problems) -> Step:

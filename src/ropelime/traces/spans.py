@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ropelime.traces.values import Problems, first, items, later, mapping, text, tree, when
+from ropelime.traces.values import Problems, first, items, later, mapping, record, text, tree, when
 
 _ATTRIBUTES = ("attributes", "span_attributes", "spanAttributes", "tags")
 _FLAT = ("llm.", "gen_ai.", "openinference.", "ai.prompt", "ai.response", "traceloop.", "retrieval.")
@@ -52,13 +52,13 @@ def is_span(data: Mapping[str, Any]) -> bool:
 def read_otlp(data: Mapping[str, Any], problems: Problems, where: str) -> list[Span]:
     """The spans of OTLP/JSON; log records are events of their span, or spans by themselves."""
     found: list[Span] = []
-    for place, span in _scoped(data, _RESOURCES, "scopeSpans", "spans", where):
+    for place, span in _scoped(data, _RESOURCES, "scopeSpans", "spans", problems, where):
         with problems.at(place):
-            found.append(_otlp_span(span, place))
+            found.append(_otlp_span(record(span), place))
     known = {(span.trace_id, span.id): i for i, span in enumerate(found)}
-    for place, record in _scoped(data, _LOGS, "scopeLogs", "logRecords", where):
+    for place, entry in _scoped(data, _LOGS, "scopeLogs", "logRecords", problems, where):
         with problems.at(place):
-            log = _log(record, place)
+            log = _log(record(entry), place)
             if (i := known.get((log.trace_id, log.id))) is not None:
                 found[i] = replace(found[i], events=(*found[i].events, *log.events))
             elif log.events[0][0].startswith("gen_ai."):
@@ -67,18 +67,23 @@ def read_otlp(data: Mapping[str, Any], problems: Problems, where: str) -> list[S
 
 
 def _scoped(
-    data: Mapping[str, Any], outer: tuple[str, ...], scopes: str, inner: str, where: str
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    data: Mapping[str, Any],
+    outer: tuple[str, ...],
+    scopes: str,
+    inner: str,
+    problems: Problems,
+    where: str,
+) -> Iterator[tuple[str, Any]]:
     """The spans or records of all resources and scopes, each with its place."""
-    old = "instrumentationLibrarySpans"
+    snake = ("scope_spans", "spans") if inner == "spans" else ("scope_logs", "log_records")
     for key in outer:
         for i, resource in enumerate(items(data.get(key))):
-            snake = "scope_spans" if scopes == "scopeSpans" else "scope_logs"
-            for j, scope in enumerate(items(first(resource, scopes, snake, old))):
-                snake = "spans" if inner == "spans" else "log_records"
-                for k, each in enumerate(items(first(scope, inner, snake))):
-                    place = f"{where} {key}[{i}].{scopes}[{j}].{inner}[{k}]".strip()
-                    yield place, mapping(each)
+            place = f"{where} {key}[{i}]".strip()
+            with problems.at(place):
+                given = first(record(resource), scopes, snake[0], "instrumentationLibrarySpans")
+                for j, scope in enumerate(items(given)):
+                    for k, each in enumerate(items(first(record(scope), inner, snake[1]))):
+                        yield f"{place}.{scopes}[{j}].{inner}[{k}]", each
 
 
 def _otlp_span(span: Mapping[str, Any], where: str) -> Span:
@@ -100,14 +105,14 @@ def _otlp_span(span: Mapping[str, Any], where: str) -> Span:
     )
 
 
-def _log(record: Mapping[str, Any], where: str) -> Span:
+def _log(entry: Mapping[str, Any], where: str) -> Span:
     """A log record that is an event of a model call."""
-    flat = _attributes(record.get("attributes"))
-    name = text(first(record, "eventName", "event_name") or flat.get("event.name"))
-    body = _value(record.get("body"))
+    flat = _attributes(entry.get("attributes"))
+    name = text(first(entry, "eventName", "event_name") or flat.get("event.name"))
+    body = _value(entry.get("body"))
     attributes = tree({**flat, **(body if isinstance(body, Mapping) else {})})
-    time = when(first(record, "timeUnixNano", "observedTimeUnixNano"))
-    span, trace = _hex(first(record, "spanId", "span_id")), _hex(first(record, "traceId", "trace_id"))
+    time = when(first(entry, "timeUnixNano", "observedTimeUnixNano"))
+    span, trace = _hex(first(entry, "spanId", "span_id")), _hex(first(entry, "traceId", "trace_id"))
     return Span(
         span or where, trace, "", name, "", tree(flat), ((name, attributes),), time, None, where
     )
@@ -149,7 +154,7 @@ def read_span(
     for i, child in enumerate(children):
         place = f"{where}.child_spans[{i}]"
         with problems.at(place):
-            yield from read_span(mapping(child), problems, place, id_, depth + 1)
+            yield from read_span(record(child), problems, place, id_, depth + 1)
 
 
 def _own_attributes(data: Mapping[str, Any]) -> Any:

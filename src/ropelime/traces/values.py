@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ropelime.errors import FORGIVEN, worded
+from ropelime.errors import FORGIVEN, InputError, worded
 from ropelime.text.display import shorten
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # no tokenizer can encode these
@@ -73,6 +73,13 @@ def mapping(value: Any) -> Mapping[str, Any]:
     """A mapping, also one that is stored as JSON text; an empty one for anything else."""
     value = parsed(value)
     return value if isinstance(value, Mapping) else {}
+
+
+def record(value: Any) -> Mapping[str, Any]:
+    """A mapping, or an error that says what came in its place."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"an object is needed, not {type(value).__name__}")
+    return value
 
 
 def items(value: Any) -> list[Any]:
