@@ -28,6 +28,7 @@ from trace_samples import (
     openai,
     openinference,
     otel,
+    responses,
 )
 
 
@@ -171,6 +172,65 @@ def test_what_is_not_text_is_named() -> None:
         "messages[0]: the role 'narrator' is not known; it is taken as user",
         "messages[1].content[0]: image_url is not text and is shown in brackets",
     )
+
+
+def test_a_request_of_the_responses_api_with_its_response() -> None:
+    instructions, *items = responses()
+    request = {"model": MODEL, "instructions": instructions["content"], "input": items[:3]}
+    response = {"object": "response", "output": items[3:], "prompt": None}
+    for data in (
+        {"request": request, "response": response},
+        {"request": json.dumps(request), "response": json.dumps(response)},
+        [{**request, **response}],
+    ):
+        found = ropelime.trace(data)
+        check(found.model_steps, SAMPLES["anthropic"][1])
+        assert [step.kind for step in found] == ["model", "tool", "model"]
+        assert not found.problems
+
+
+def test_messages_as_langchain_stores_them() -> None:
+    call = {"name": TOOL, "args": ARGUMENTS, "id": CALL_ID, "type": "tool_call"}
+    thought = [{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": ANSWER}]
+    use = {"type": "tool_use", "id": CALL_ID, "name": TOOL, "input": ARGUMENTS}
+    given: list[tuple[str, dict[str, Any]]] = [
+        ("system", {"content": SYSTEM}),
+        ("human", {"content": USER}),
+        ("ai", {"content": [use], "tool_calls": [call]}),
+        ("tool", {"content": RESULT, "tool_call_id": CALL_ID}),
+        ("ai", {"content": thought, "tool_calls": []}),
+    ]
+    for data in (
+        [{"type": kind, "data": data} for kind, data in given],
+        [{"type": kind, **data} for kind, data in given],
+    ):
+        check(ropelime.trace(data).model_steps, SAMPLES["openai"][1])
+
+
+def test_tau2_bench() -> None:
+    """Arguments are objects, and the id of a result is that of its call."""
+    messages = openai(reasoning=False)
+    messages[2]["tool_calls"] = [{"id": CALL_ID, "name": TOOL, "arguments": ARGUMENTS}]
+    messages[3] = {"role": "tool", "id": CALL_ID, "content": RESULT}
+    data = {"info": {}, "tasks": [{"id": "7"}], "simulations": [{"id": "s", "messages": messages}]}
+    check(ropelime.trace(data).model_steps, SAMPLES["tau-bench"][1])
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "problem"),
+    [
+        ({"type": "blob", "mime_type": "image/png", "content": "aGk="}, "[blob]", "blob is not text"),
+        ({"type": "redacted_thinking", "data": "x"}, "", "reasoning is encrypted and left out"),
+        ({"inlineData": {"data": "aGk="}}, "[inlineData]", "inlineData is not text"),
+        ({"type": "document", "title": "A", "source": {"type": "text", "data": "B."}}, "A\nB.", ""),
+        ({"type": "refusal", "refusal": "No."}, "No.", ""),
+    ],
+)
+def test_other_parts(part: dict[str, Any], content: str, problem: str) -> None:
+    found = ropelime.trace([{"role": "assistant", "content": [part]}])
+    assert found.model_steps[0].text == content
+    assert problem in "".join(found.problems)
+    assert bool(problem) == bool(found.problems)
 
 
 def test_several_results_of_tools_in_one_message() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ropelime.traces.messages import read_call, read_messages, together
+from ropelime.traces.messages import read_messages, together
+from ropelime.traces.parts import read_call
 from ropelime.traces.steps import Message
 from ropelime.traces.values import Problems, first, items, mapping, parsed, text
 

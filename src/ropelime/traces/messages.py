@@ -7,11 +7,21 @@ them all: it looks at the type of a part where it has one, and at its keys where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from ropelime.traces.steps import Message, Role, ToolCall
-from ropelime.traces.values import Problems, first, items, mapping, parsed, text
+from ropelime.traces.parts import (
+    CALLS,
+    RESULTS,
+    THOUGHTS,
+    Draft,
+    add_calls,
+    add_content,
+    add_part,
+    thought_text,
+)
+from ropelime.traces.steps import Message, Role
+from ropelime.traces.values import Problems, first, mapping, parsed, text
 
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("system", "developer", "systemmessage", "instructions"), "system"),
@@ -24,36 +34,6 @@ _ROLES: dict[str, Role] = {
         ("tool", "function", "toolmessage", "functionmessage", "tool-response", "ipython"), "tool"
     ),
 }
-_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text", "document", "search_result")
-_THOUGHTS = ("reasoning", "thinking", "reasoning_text", "thought")
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call", "function_call",
-          "functionCall", "custom_tool_call", "mcp_call")  # fmt: skip
-_RESULTS = ("tool_result", "mcp_tool_result", "tool_call_response", "tool-result", "function_response",
-            "functionResponse", "function_call_output", "custom_tool_call_output")  # fmt: skip
-_KEYED = ("functionCall", "function_call", "functionResponse", "function_response", "tool_call")
-_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
-_RESULT = ("content", "response", "result", "output")
-_ARGUMENTS = ("arguments", "args", "input", "parameters", "rawInput")
-
-
-@dataclass
-class _Draft:
-    """A message that is being read; results of tools in it become messages of their own."""
-
-    role: Role
-    texts: list[str] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    name: str = ""
-    call_id: str = ""
-    results: list[Message] = field(default_factory=list)
-
-    def messages(self) -> list[Message]:
-        thoughts, content = ("\n".join(filter(None, lines)) for lines in (self.thoughts, self.texts))
-        if self.results and not (content or thoughts or self.calls):
-            return self.results
-        own = Message(self.role, content, tuple(self.calls), thoughts, self.name, self.call_id)
-        return [*self.results, own]
 
 
 def read_messages(value: Any, problems: Problems, where: str = "") -> tuple[Message, ...]:
@@ -68,7 +48,7 @@ def numbered(value: Any, problems: Problems, where: str = "") -> list[tuple[int,
     for i, item in enumerate(_items(value)):
         if _is_definition(item):
             continue
-        is_item = isinstance(item, Mapping) and item.get("type") in (*_CALLS, "reasoning", "message")
+        is_item = isinstance(item, Mapping) and item.get("type") in (*CALLS, "reasoning", "message")
         for message in _message(item, problems, f"{where}[{i}]"):
             if joined and is_item and message.role == "assistant":
                 read[-1] = (read[-1][0], _together(read[-1][1], message))
@@ -76,19 +56,6 @@ def numbered(value: Any, problems: Problems, where: str = "") -> list[tuple[int,
                 read.append((i, message))
             joined = is_item and message.role == "assistant"
     return _with_names(read)
-
-
-def read_call(value: Any) -> ToolCall | None:
-    """A tool call in any form; None if it has no name."""
-    call = mapping(value)
-    for key in (*_KEYED, "function", "custom"):
-        if isinstance(call.get(key), Mapping):
-            call = {**call, **call[key]}
-    name = first(call, "name", "toolName", "tool_name", "function")
-    if not isinstance(name, str):
-        return None
-    arguments = next((call[key] for key in _ARGUMENTS if call.get(key) is not None), None)
-    return ToolCall(text(first(call, *_IDS)), text(name), text(arguments))
 
 
 def together(messages: tuple[Message, ...]) -> Message:
@@ -132,21 +99,25 @@ def _message(item: Any, problems: Problems, where: str) -> list[Message]:
     if not isinstance(item, Mapping):
         problems.add(where, f"a message is an object, not {type(item).__name__}")
         return []
-    draft = _Draft(_role(item, problems, where))
+    draft = Draft(_role(item, problems, where))
     kind = item.get("type")
-    if kind in (*_CALLS, *_RESULTS, "reasoning") and "role" not in item:  # of the Responses API
-        _part(draft, item, problems, where)
+    if kind in (*CALLS, *RESULTS, "reasoning") and "role" not in item:  # of the Responses API
+        add_part(draft, item, problems, where)
         return draft.messages()
     draft.name = text(first(item, "name", "toolName", "tool_name"))
     function = item.get("function")
     if draft.role == "tool" and not draft.name and isinstance(function, str):  # Inspect
         draft.name = text(function)
     draft.call_id = text(first(item, "tool_call_id", "toolCallId", "call_id"))
+    if draft.role == "tool" and not draft.call_id:
+        draft.call_id = text(first(item, "id"))  # tau2-bench
     for thought in (item, mapping(item.get("additional_kwargs"))):
-        draft.thoughts.append(_thought(first(thought, "reasoning_content", "reasoning", "thinking")))
+        draft.thoughts.append(
+            thought_text(first(thought, "reasoning_content", "reasoning", "thinking"))
+        )
     content = first(item, "content", "contents", "parts", "text", "refusal", "message_content")
-    _content(draft, content, problems, where)
-    _calls(draft, item, problems, where)
+    add_content(draft, content, problems, where)
+    add_calls(draft, item, problems, where)
     if draft.role == "tool" and not any(draft.texts) and (error := item.get("error")):
         draft.texts.append(text(first(error, "message") or error))  # a call that failed
     return draft.messages()
@@ -171,7 +142,7 @@ def _unwrapped(item: Any) -> Any:
 def _role(item: Mapping[str, Any], problems: Problems, where: str) -> Role:
     kind = item.get("type")
     given = first(item, "role", "speaker") or (kind if isinstance(kind, str) else None)
-    if kind in (*_CALLS, *_THOUGHTS):
+    if kind in (*CALLS, *THOUGHTS):
         given = item.get("role") or "assistant"
     name = text(given).lower().removeprefix("messagerole.")
     if name in _ROLES:
@@ -179,110 +150,6 @@ def _role(item: Mapping[str, Any], problems: Problems, where: str) -> Role:
     if given is not None and item.get("role") is not None:
         problems.add(where, f"the role {text(given)[:40]!r} is not known; it is taken as user")
     return "assistant" if item.get("tool_calls") else "user"
-
-
-def _content(draft: _Draft, content: Any, problems: Problems, where: str) -> None:
-    """Add the content of a message: a text, a list of parts, or one part."""
-    if isinstance(content, Mapping) and isinstance(content.get("parts"), list):
-        content = content["parts"]
-    if isinstance(content, list):
-        for i, part in enumerate(content):
-            _part(draft, part, problems, f"{where}.content[{i}]")
-    elif isinstance(content, Mapping) and _kind(content):
-        _part(draft, content, problems, where)
-    elif content is not None:
-        draft.texts.append(text(content))
-
-
-def _kind(part: Mapping[str, Any]) -> str:
-    """What a part is: its type, or what its keys say."""
-    if isinstance(kind := part.get("type"), str):
-        return kind
-    keyed = next((key for key in _KEYED if key in part), None)
-    if keyed:
-        return keyed
-    return "thought" if part.get("thought") is True else "text" if "text" in part else ""
-
-
-def _part(draft: _Draft, part: Any, problems: Problems, where: str) -> None:
-    """Add one part of a content: a text, reasoning, a tool call, a result of one, or something else."""
-    if isinstance(part, Mapping) and isinstance(part.get("message_content"), Mapping):
-        part = part["message_content"]  # OpenInference
-    if not isinstance(part, Mapping):
-        draft.texts.append(text(part))
-        return
-    kind = _kind(part)
-    if kind in _THOUGHTS or part.get("thought") is True:
-        draft.thoughts.append(_thought(part))
-    elif kind in _CALLS:
-        _calls(draft, {"tool_calls": [part]}, problems, where)
-    elif kind in _RESULTS:
-        draft.results.append(_result(part))
-    elif kind in _TEXTS or isinstance(first(part, "text", "content", "refusal"), str):
-        draft.texts.append(_text(part))
-    else:
-        kind = kind or next(iter(part), "part without a type")
-        problems.add(where, f"{text(kind)[:40]} is not text and is shown in brackets")
-        draft.texts.append(f"[{text(kind)[:40]}]")
-
-
-def _text(part: Mapping[str, Any]) -> str:
-    """The text of a part, which for a document lies in its source."""
-    inner = first(part, "text", "content", "refusal", "source")
-    if isinstance(inner, Mapping):
-        inner = first(inner, "value", "text", "data", "content", "url")
-    return "\n".join(filter(None, (text(part.get("title")), _flat(inner))))
-
-
-def _flat(value: Any) -> str:
-    """A text, the texts of a list of parts, or JSON."""
-    if isinstance(value, Mapping) and "value" in value and {*value} <= {"type", "value"}:
-        return _flat(value["value"])  # Vercel
-    if isinstance(value, list) and value:
-        parts = [
-            first(each, "text", "content") if isinstance(each, Mapping) else each for each in value
-        ]
-        if all(isinstance(part, str) for part in parts):
-            return "\n".join(map(text, parts))
-    return text(value)
-
-
-def _thought(value: Any) -> str:
-    """The text of a part with reasoning; encrypted reasoning has none."""
-    if isinstance(value, Mapping):
-        value = first(value, "thinking", "reasoning", "text", "content", "summary")
-    return "" if value is None else _flat(value)
-
-
-def _calls(draft: _Draft, item: Mapping[str, Any], problems: Problems, where: str) -> None:
-    """Add the tool calls of a message; LangChain keeps those of a provider in another place."""
-    extra = mapping(item.get("additional_kwargs"))
-    found = first(item, "tool_calls", "toolCalls") or first(extra, "tool_calls")
-    given = items(found)
-    if found is not None and not given:
-        problems.add(where, f"tool calls are a list, not {type(found).__name__}")
-    old = item.get("function_call") or extra.get("function_call")
-    if not old and item.get("function_call_name"):  # OpenInference
-        old = {
-            "name": item["function_call_name"],
-            "arguments": item.get("function_call_arguments_json"),
-        }
-    for i, value in enumerate([*given, *([old] if old else [])]):
-        call = read_call(value)
-        if call is None:
-            problems.add(where, f"tool call {i + 1} has no name")
-        else:
-            draft.calls.append(call)
-
-
-def _result(part: Mapping[str, Any]) -> Message:
-    """The result of a tool call as a message."""
-    for key in _KEYED:
-        if isinstance(part.get(key), Mapping):
-            part = part[key]
-    name = text(first(part, "name", "toolName", "tool_name"))
-    content = _flat(next((part[key] for key in _RESULT if part.get(key) is not None), None))
-    return Message("tool", content, name=name, tool_call_id=text(first(part, *_IDS)))
 
 
 def _with_names(read: list[tuple[int, Message]]) -> list[tuple[int, Message]]:

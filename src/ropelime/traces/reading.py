@@ -32,7 +32,7 @@ FORMS = (
     "LangSmith, Inspect logs, runs of AgentDojo or tau-bench, and messages of OpenAI, Anthropic or "
     "Gemini"
 )
-_HOLDERS = ("data", "runs", "spans", "traces", "results", "items", "trajectories")
+_HOLDERS = ("data", "runs", "spans", "traces", "results", "items", "trajectories", "simulations")
 _DEEPEST = 4  # levels of lists and objects around the records
 
 Record = tuple[str, Mapping[str, Any]]

@@ -10,9 +10,10 @@ from ropelime.traces.messages import numbered
 from ropelime.traces.steps import Message, Step, ToolCall
 from ropelime.traces.values import Problems, first, items, mapping, parsed, text
 
-_LISTS = ("messages", "traj", "trajectory", "contents", "conversation")
+_LISTS = ("messages", "traj", "trajectory", "contents", "conversation", "input")
 _ANSWERS = ("choices", "candidates")
-_ITEMS = ("function_call", "function_call_output", "reasoning", "message", "human", "ai", "constructor")
+_ITEMS = ("function_call", "function_call_output", "reasoning", "message", "constructor", "human", "ai",
+          "system", "tool")  # fmt: skip
 _SYSTEMS = ("system", "system_instruction", "systemInstruction", "instructions")
 _MODELS = ("model", "pipeline_name", "model_name", "modelVersion", "agent_model")
 
@@ -51,11 +52,9 @@ def read_run(data: Mapping[str, Any], problems: Problems, where: str) -> Iterato
     system = instructions(first(request, *_SYSTEMS), problems, where)
     place = f"{where} {name or 'messages'}".strip()
     if name is None:
-        before = read_request(request, problems, place) if request is not data or not response else ()
-        before = before or _asked(data, problems, place)
+        before = read_request(_prompt(request), problems, place)
     else:
-        steps = list(message_steps(request[name], problems, place, model, run, system))
-        yield from steps
+        yield from message_steps(request[name], problems, place, model, run, system)
         before = (*system, *(message for _, message in numbered(request[name], Problems())))
     if response is not None:
         answer = read_answer(response, problems, f"{where} response")
@@ -72,10 +71,9 @@ def read_run(data: Mapping[str, Any], problems: Problems, where: str) -> Iterato
         )
 
 
-def _asked(data: Mapping[str, Any], problems: Problems, where: str) -> tuple[Message, ...]:
-    """The prompt of a record that holds request and response side by side."""
-    given = {key: data[key] for key in (*PROMPTS, *_SYSTEMS) if key in data}
-    return read_request(given, problems, where) if given else ()
+def _prompt(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request, or a record that holds its response too, has of the prompt."""
+    return {key: request[key] for key in (*PROMPTS, *_SYSTEMS) if key in request}
 
 
 def _response(data: Mapping[str, Any]) -> Any:
