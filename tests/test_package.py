@@ -15,7 +15,7 @@ import ropelime
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ropelime"
 FILES = sorted(SOURCE.rglob("*.py"))
-FOLDERS = ("clients", "surrogate", "views", "batch", "web", "cli")
+FOLDERS = ("traces", "clients", "surrogate", "views", "batch", "web", "cli")
 
 # Data goes one way: a module may import those before it, and none beside or after it.
 ORDER = [
@@ -25,6 +25,7 @@ ORDER = [
     ["text.prompt", "text.segmentation"],
     ["text.integrations", "text.features", "text.similarity", "text.marks"],
     ["text.ablated", "text.lexical", "text.documents", "text.annotated"],
+    ["traces"],
     ["clients"],
     ["method.rope", "method.learnt"],
     ["method.scores"],
@@ -47,7 +48,7 @@ ORDER = [
     ["steps", "answering"],
     ["verify"],
     ["explain"],
-    ["ask", "audit", "summary"],
+    ["ask", "audit", "summary", "trace"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -59,7 +60,7 @@ MAY_IMPORT = {
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
 ROOMS = ("text", "method", "results")
-FUNCTIONS = ("ask", "audit", "explain", "summary")  # each in a module of its own name
+FUNCTIONS = ("ask", "audit", "explain", "summary", "trace")  # each in a module of its own name
 
 
 def part(file: Path) -> str:
@@ -172,6 +173,7 @@ def test_exports() -> None:
         "ModelError",
         "RopeLimeError",
         "Summary",
+        "Trace",
         "__version__",
         "ask",
         "audit",
@@ -179,6 +181,7 @@ def test_exports() -> None:
         "load",
         "load_surrogate",
         "summary",
+        "trace",
     }
 
 

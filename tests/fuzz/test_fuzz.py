@@ -14,6 +14,7 @@ CASES = {
     "saved": pytest.param("saved", 150),
     "api": pytest.param("api", 80, marks=pytest.mark.slow),
     "cutter": pytest.param("cutter", 1000),
+    "traces": pytest.param("traces", 1000),
 }
 
 

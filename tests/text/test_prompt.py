@@ -12,6 +12,7 @@ from ropelime.errors import InputError
 from ropelime.text.features import split
 from ropelime.text.prompt import (
     Origin,
+    answer_text,
     check_text,
     from_context,
     from_messages,
@@ -196,6 +197,24 @@ def test_what_a_message_says(message: dict[str, Any], said: list[str]) -> None:
 def test_messages_that_say_nothing_readable(message: dict[str, Any], what: str) -> None:
     with pytest.raises(InputError, match=what):
         from_messages([{"role": "assistant", **message}])
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_reasoning_is_a_part_before_what_follows_it(key: str) -> None:
+    call = {
+        "role": "assistant",
+        "content": "",
+        key: "I must look.",
+        "tool_calls": CALL["tool_calls"][:1],
+    }
+    prompt = read_prompt(messages=[{"role": "user", "content": "Where?"}, call])
+    assert [prompt.text[a:b] for a, b in prompt.parts] == [
+        "Where?", "I must look.", 'find({"q": "Kessel"})',
+    ]  # fmt: skip
+    assert prompt.content(prompt.messages[1]) == 'I must look.\nfind({"q": "Kessel"})'
+    assert answer_text(call) == 'find({"q": "Kessel"})', "an answer is what came after it"
+    blank = {"role": "assistant", "content": "Kessel.", key: " "}
+    assert read_prompt(messages=[blank]).text == "Kessel."
 
 
 def test_chunks_may_say_where_they_come_from() -> None:

@@ -9,7 +9,19 @@ import sys
 from collections.abc import Sequence
 
 from ropelime._version import __version__
-from ropelime.cli import ask, audit, batch, check, demo, explain, models, serve, summary, verify
+from ropelime.cli import (
+    ask,
+    audit,
+    batch,
+    check,
+    demo,
+    explain,
+    models,
+    serve,
+    summary,
+    trace,
+    verify,
+)
 from ropelime.errors import RopeLimeError
 from ropelime.progress import note
 
@@ -30,6 +42,7 @@ examples:
   ropelime summary why.jsonl
   ropelime check answers.jsonl --junit report.xml
   ropelime audit --context a.txt b.txt --question "Who?" --output answer.md
+  ropelime trace run.json
 """
 
 
@@ -41,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, verify, batch, summary, check, audit, demo, models, serve):
+    for command in (explain, ask, verify, batch, summary, check, audit, trace, demo, models, serve):
         name = command.__name__.rpartition(".")[2]
         texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
         added = commands.add_parser(name, **texts, formatter_class=raw)

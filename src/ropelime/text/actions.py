@@ -31,7 +31,7 @@ def fields(action: str) -> list[str] | None:
     for line in action.splitlines():
         call = _call(line)
         if call is not None:
-            found += [call["name"], *_values(call.get("arguments"))]
+            found += [str(call["name"]), *_values(call.get("arguments"))]
         elif found and line.strip():
             return None
     return found or None

@@ -181,7 +181,8 @@ def _name(what: str, value: object) -> str:
 def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
     """Chat messages as the Chat Completions API takes them; all of their contents may be features.
 
-    Each text of a list of contents and each tool call is a part of the prompt by itself.
+    Each text of a list of contents and each tool call is a part of the prompt by itself, and so is the
+    reasoning before an answer (``reasoning_content``, as many servers return it).
     """
     if isinstance(messages, str) or not isinstance(messages, Sequence):
         raise InputError("messages must be a list of {'role': ..., 'content': ...}.")
@@ -197,7 +198,7 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
         role = check_text(f"{where}['role']", message["role"])
         text += _BETWEEN if placed else ""
         start = len(text)
-        for i, piece in enumerate(_pieces(where, message)):
+        for i, piece in enumerate([*_reasoning(where, message), *_pieces(where, message)]):
             text += "\n" if i else ""
             if piece.strip():
                 parts.append((len(text), len(text) + len(piece)))
@@ -211,6 +212,14 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
 def answer_text(message: Mapping[str, Any]) -> str:
     """A message of the model as one text: its content, then its tool calls, one per line."""
     return "\n".join(_pieces("The answer", message))
+
+
+def _reasoning(where: str, message: Mapping[str, Any]) -> list[str]:
+    """What the model wrote before its answer: part of a prompt, and never of an answer."""
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(given := message.get(key), str) and given.strip():
+            return [check_text(f"{where}[{key!r}]", given)]
+    return []
 
 
 def _pieces(where: str, message: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ def sentences(text: str) -> list[Span]:
 def fields(text: str) -> list[Span] | None:
     """Where the fields of a structured text are, each with its key; None if it is not structured.
 
-    They tile the text. Short neighbours in one object are joined, and long values are cut into sentences.
+    They tile the text. Short neighbours in one object are joined; long values are cut into sentences.
     """
     bare = text.strip()
     if len(bare) < 2 or bare[0] not in "{[" or bare[-1] not in "}]":

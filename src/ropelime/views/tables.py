@@ -1,4 +1,4 @@
-"""The audit of an answer and the summary of many in the terminal."""
+"""The audit of an answer, the summary of many, and the steps of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.text import Text
 from ropelime.results.audit import AuditData
 from ropelime.results.summary import SummaryData
 from ropelime.text.display import plain, shorten
+from ropelime.traces.steps import Step, TraceData
 from ropelime.views.sentences import KINDS, cost_facts, label, marks_sentence, summary_sentence
 
 _COLOURS = {
@@ -68,6 +69,45 @@ def show_summary(summary: SummaryData, *, console: Console | None = None) -> Non
     console.print(Text(summary_sentence(summary)))
     facts = " · ".join(f"{name} {value}" for name, value in cost_facts(summary))
     console.print(Text(facts, style="dim"))
+
+
+def show_trace(trace: TraceData, *, console: Console | None = None) -> None:
+    """Print a row for each step: what it is, what it was given, what came out, and when."""
+    console = console or Console()
+    several = len({step.trace_id for step in trace.steps}) > 1
+    run: str | None = None
+    timed = any(step.seconds is not None for step in trace.steps)
+    table = _table("step", "kind", "name", "messages", *(["seconds"] if timed else []), "output")
+    for step in trace.steps:
+        if several and step.trace_id != run:
+            run = step.trace_id
+            table.add_row("", "", _line(run or "no run", 40), style="dim")
+        name = _line(step.model if step.kind == "model" and step.model else step.name, 28)
+        figures = [str(len(step.messages) or ""), *([_seconds(step)] if timed else [])]
+        style = "" if step.kind in ("model", "tool", "retrieval") else "dim"
+        output = _line(_outcome(step), 100)
+        table.add_row(str(step.number), step.kind, name, *figures, output, style=style)
+    console.print(table)
+    models = len(trace.model_steps)
+    line = f"{len(trace.steps):,} steps, {models:,} of models · {trace.form}"
+    if trace.problems:
+        line += f" · {len(trace.problems):,} problems"
+    console.print(Text(plain(line), style="dim"))
+
+
+def _line(text: str, most: int) -> Text:
+    """Text that is cut off where there is no room for it."""
+    return Text(shorten(plain(text), most), overflow="ellipsis", no_wrap=True)
+
+
+def _outcome(step: Step) -> str:
+    """The beginning of an output on one line; calls are shorter than their JSON."""
+    calls = [f"{call.name}({call.arguments})" for call in step.calls]
+    return " ".join(filter(None, [step.text, *(calls if step.kind == "model" else ())]))
+
+
+def _seconds(step: Step) -> str:
+    return "" if step.seconds is None else f"{step.seconds:,.1f}"
 
 
 def _table(*heads: str, right: int = 0) -> Table:

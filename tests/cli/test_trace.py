@@ -1,0 +1,105 @@
+"""``ropelime trace``: the steps of a run as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropelime.cli import main
+from trace_samples import ANSWER, ARGUMENTS, SYSTEM, THOUGHT, TOOL, USER, agentdojo, inspect_log, otel
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def written(folder: Path, data: Any) -> str:
+    file = folder / "run.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.usefixtures("wide")
+def test_steps_are_listed(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["trace", written(tmp_path, otel())]) == 0
+    out, err = capsys.readouterr()
+    head, first, tool, second, total = (line.split() for line in out.strip().splitlines())
+    assert head == ["step", "kind", "name", "messages", "seconds", "output"]
+    called = f"{TOOL}({json.dumps(ARGUMENTS)})".split()
+    assert first == ["1", "model", "gpt-x", "2", "2.0", *called]
+    assert tool[:4] == ["2", "tool", TOOL, "2.0"]
+    assert second == ["3", "model", "gpt-x", "4", "2.0", *ANSWER.split()]
+    assert " ".join(total) == "3 steps, 2 of models · OTLP/JSON"
+    assert err == ""
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_run_without_times_has_no_column_for_them(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["trace", written(tmp_path, agentdojo())]) == 0
+    assert capsys.readouterr().out.split("\n")[0].split() == [
+        "step", "kind", "name", "messages", "output",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("wide")
+def test_problems_are_named_apart(tmp_path: Path, capsys: Capture) -> None:
+    log = inspect_log()
+    log["samples"][0]["attachments"] = {}
+    log["samples"].append("not a sample \x1b[31m")
+    assert main(["trace", written(tmp_path, log)]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "ropelime: samples[0]: the text of 'attachment://a1' is not in the file",
+        "ropelime: samples[1]: an object is needed, not str",
+    ]
+    assert "2 problems" in out
+
+
+@pytest.mark.usefixtures("wide")
+def test_several_runs_are_kept_apart(tmp_path: Path, capsys: Capture) -> None:
+    other = {**agentdojo(), "user_task_id": "user_task_9"}
+    assert main(["trace", written(tmp_path, [agentdojo(), other])]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["bills", "user_task_0"] in lines
+    assert ["bills", "user_task_9"] in lines
+
+
+def test_steps_as_json(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "steps.json"
+    assert main(["trace", written(tmp_path, otel()), "--json", str(file), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    data = json.loads(file.read_text(encoding="utf-8"))
+    assert (data["name"], data["form"], data["problems"]) == ("run.json", "OTLP/JSON", [])
+    last = data["steps"][-1]
+    assert (last["number"], last["kind"], last["output"]) == (3, "model", ANSWER)
+    assert last["reasoning"] == THOUGHT
+    assert last["messages"][:2] == [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": USER},
+    ]
+    assert last["started"] == "2026-05-28T20:26:44+00:00"
+
+
+def test_terminal_sequences_stay_text(tmp_path: Path, capsys: Capture) -> None:
+    run = agentdojo()
+    run["pipeline_name"] = "gpt\x1b]0;evil\x07"
+    run["messages"][4]["content"][0]["content"] = "\x1b[31m[bold]red[/bold] \u202egnihtyna"
+    assert main(["trace", written(tmp_path, run)]) == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x07", "\u202e"} & {*out}
+    assert "[bold]red[/bold]" in out
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({"a": 1}, "is not a trace: it is an object with the keys a"), ([], "is not a trace")],
+)
+def test_what_is_not_a_trace(data: Any, message: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["trace", written(tmp_path, data)]) == 1
+    assert message in capsys.readouterr().err
