@@ -16,6 +16,7 @@ from ropelime.results import grounding
 from ropelime.results.diagnostics import Diagnostics, diagnose, notice, warn
 from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
+from ropelime.text.actions import is_call
 from ropelime.text.features import Feature
 from ropelime.text.lexical import coverage, shared_words
 from ropelime.text.prompt import Prompt, Span
@@ -309,7 +310,9 @@ def _fit(e: ExplanationData, start: int, end: int, *, tokens: bool) -> Attributi
     scores, recipe = e.surrogate_scores.columns(first, last).fitted(), e.strategies()
     if not recipe.uses_words:
         return fit(scores, recipe, tokens=tokens)
-    if (start, end) == (0, len(e.output)):
-        return fit(scores, recipe, words=shared_words(e.prompt, e.features, e.output), tokens=tokens)
-    words = coverage(e.output[start:end], [feature.text for feature in e.features])
+    said = e.output[start:end]
+    if said == e.output or is_call(said):
+        words = shared_words(e.prompt, e.features, said)
+    else:
+        words = coverage(said, [feature.text for feature in e.features])
     return fit(scores, recipe, words=words, tokens=tokens)

@@ -19,32 +19,61 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ENDINGS = ("ing", "ed", "es", "s", "e")
 _LEAST = 3  # letters that are left of a word without its ending
-_MADE = re.compile(r"[\w.\-/]+\(\{.*\}\)", re.DOTALL)  # how a prompt has a call that was made before
+_MADE = re.compile(r"(?P<name>[\w.\-/:]+)\((?P<arguments>\{.*\})\)", re.DOTALL)  # as prompts have it
+_KEYS = {"name", "arguments", "id", "type"}
 
 
 def fields(action: str) -> list[str] | None:
-    """The name of a tool and each argument of a call in JSON; None for any other text.
+    """The name of a tool and each argument of a call; None for any other text.
 
-    Several calls, one on each line, give the fields of all. Lines before the first call are left out.
+    A call is a line of JSON, ``{"name": ..., "arguments": {...}}``, or ``name({...})``. Several calls,
+    one on each line, give the fields of all. Text before the first call is left out.
     """
     found: list[str] = []
     for line in action.splitlines():
-        call = _call(line)
+        call = _call(line.strip())
         if call is not None:
-            found += [str(call["name"]), *_values(call.get("arguments"))]
+            found += [call[0], *_values(call[1])]
         elif found and line.strip():
             return None
     return found or None
 
 
-def _call(line: str) -> dict[str, object] | None:
+def is_call(text: str) -> bool:
+    """Whether a text is a tool call, or several."""
+    spans = call_spans(text)
+    return bool(spans) and not text[: spans[0][0]].strip()
+
+
+def call_spans(text: str) -> list[Span]:
+    """Where the tool calls at the end of a text are; none if other text follows them."""
+    if fields(text) is None:
+        return []
+    found, at = [], 0
+    for line in text.splitlines(keepends=True):
+        bare = line.strip()
+        if bare and _call(bare) is not None:
+            start = at + line.index(bare)
+            found.append((start, start + len(bare)))
+        at += len(line)
+    return found
+
+
+def _call(line: str) -> tuple[str, object] | None:
+    """The name and the arguments of the call that a line is."""
+    if made := _MADE.fullmatch(line):
+        return made["name"], _parsed(made["arguments"])
+    call = _parsed(line) if line.startswith("{") else None
+    if not isinstance(call, dict) or not {"name", "arguments"} <= set(call) <= _KEYS:
+        return None
+    return str(call["name"]), call["arguments"]
+
+
+def _parsed(text: str) -> object:
     try:
-        call = json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None
-    return call if set(call) <= {"name", "arguments", "id", "type"} else None
 
 
 def _values(value: object) -> list[str]:

@@ -40,17 +40,21 @@ def fields(text: str) -> list[Span] | None:
     found = _items(text)
     if found is None:
         return None
-    joined: list[tuple[int, int, int]] = []
-    for start, end, depth in found:
-        if joined and joined[-1][2] == depth and end - joined[-1][0] <= _SHORT:
+    joined: list[tuple[int, int, bool]] = []
+    for start, end, closes in found:
+        apart = not joined or joined[-1][2] or text[start] in _OPEN
+        if not apart and end - joined[-1][0] <= _SHORT:
             start = joined.pop()[0]
-        joined.append((start, end, depth))
+        joined.append((start, end, closes))
     return [span for start, end, _ in joined for span in _cut(text, start, end)]
 
 
-def _items(text: str) -> list[tuple[int, int, int]] | None:
-    """Start, end and depth of what lies between commas; None if brackets do not match."""
-    found, start, depth, lowest = [], 0, 0, 0
+def _items(text: str) -> list[tuple[int, int, bool]] | None:
+    """Start and end of what lies between commas, and whether an object ends in it.
+
+    None if the brackets do not match.
+    """
+    found, start, depth, before = [], 0, 0, 0
     for at, mark in _marks(text):
         if mark in _OPEN:
             depth += 1
@@ -62,11 +66,11 @@ def _items(text: str) -> list[tuple[int, int, int]] | None:
             end = at + 1
             while end < len(text) and text[end].isspace():
                 end += 1
-            found.append((start, end, lowest))
-            start, lowest = end, depth
+            found.append((start, end, depth < before))
+            start, before = end, depth
     if depth or not found:
         return None
-    return [*found, (start, len(text), lowest)] if start < len(text) else found
+    return [*found, (start, len(text), True)] if start < len(text) else found
 
 
 def _marks(text: str) -> Iterator[tuple[int, str]]:
