@@ -74,9 +74,7 @@ def test_any_json_is_tiled() -> None:
         pieces(text)
 
 
-@pytest.mark.parametrize(
-    "text", ['{"x ', "['a' ", "{' ", "[[", '{"\\', "[1, "], ids=["open", "closed", "quote", "deep", "escape", "list"]
-)  # fmt: skip
+@pytest.mark.parametrize("text", ['{"x ', "['a' ", "{' ", "[[", '{"\\', "[1, "])
 def test_long_hostile_text_takes_no_more_than_its_length(text: str) -> None:
     fields(text * 40_000)
     fields(text * 40_000 + "]")
