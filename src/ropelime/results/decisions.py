@@ -165,10 +165,10 @@ def inputs(e: ExplanationData) -> dict[str, float]:
 
 def _inputs(e: ExplanationData, deciders: Sequence[Decider]) -> dict[str, float]:
     has = shared_words(e.prompt, e.features, e.output[slice(*e.span)])
-    told = [who in ("user", "system") for who in deciders]
+    asking = [who in ("user", "system") for who in deciders]
     return {
         "tool": float(_of(deciders, "tool", has).max(initial=0.0)),
-        "user": float(np.where(told, has, 0.0).max(initial=0.0)),
+        "user": float(np.where(asking, has, 0.0).max(initial=0.0)),
         "share": float(_of(deciders, "tool", e.normalized_weights).sum()),
     }
 

@@ -111,7 +111,7 @@ def asked_for(action_fields: Sequence[str], parts: Sequence[str]) -> Floats:
 def earlier_calls(prompt: Prompt, spans: Sequence[Span]) -> Floats:
     """(spans,) 1 where a span of the prompt is a call that was made before, else 0.
 
-    It has the form of a later call, but is no reason for it.
+    It has the form of a later call, but is not a reason for it.
     """
     made = [m for m in prompt.messages if m.role == "assistant"]
     return np.array(
