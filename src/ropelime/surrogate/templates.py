@@ -90,7 +90,7 @@ def _limited_memory(megabytes: int) -> Iterator[None]:
 
 
 def check_template(template: str) -> None:
-    """Refuse powers and products of two variables: one can take for ever, and no line runs meanwhile."""
+    """Refuse powers and products of two variables: one can take for ever, without a line that runs."""
     from jinja2 import Environment, TemplateSyntaxError, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
