@@ -1,4 +1,4 @@
-"""Memory of the server's process: what is freed goes back to the system, where its C library is glibc."""
+"""Memory of the server's process; some of it is for systems whose C library is glibc."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _KERNELS = "64"  # for about ten lengths of input; fewer make scoring slower
 def limit() -> None:
     """Set up the process to take little; called before torch is first imported.
 
-    Threads allocate from two heaps, so that what one has freed, another can use. And torch keeps a
-    compiled kernel for every shape of input that it has seen lately, two thousand of them in two caches:
-    with prompts of all lengths, those alone would take hundreds of megabytes.
+    Threads allocate from two heaps, so that what one has freed, another can use. And torch keeps
+    compiled kernels for the shapes of input that it has seen, a thousand in each of two caches: with
+    prompts of all lengths, those alone would take hundreds of megabytes.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, _KERNELS)
@@ -33,8 +33,8 @@ def release() -> None:
 def hold() -> None:
     """Spare the garbage collector what is there now, such as libraries and models, which stays anyway.
 
-    It would halt all threads for a large part of a second each time it looks through them, and a request
-    of many small parts makes it look.
+    Each time it looks through them, it halts all threads for up to a second, and a request with many
+    small parts makes it look.
     """
     gc.collect()
     gc.freeze()
