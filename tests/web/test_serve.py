@@ -19,6 +19,7 @@ import pytest
 
 from ropelime.cli import main, parser, serve
 from ropelime.cli.serve import _LIMITS, _settings
+from ropelime.surrogate import Surrogate
 from ropelime.web import log, service
 from ropelime.web import memory as web_memory
 from ropelime.web.history import History
@@ -57,6 +58,10 @@ def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytes
         shown.append(port)
         signal.raise_signal(signal.SIGINT)
 
+    def loaded(self: service.Service, label: str) -> Surrogate:
+        called.append("load")
+        return load(self, label)
+
     shown: list[int] = []
     called: list[str] = []
     load = service.Service.load
@@ -64,7 +69,7 @@ def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(log, "set_up", lambda: None)
     monkeypatch.setattr(web_memory, "limit", lambda: called.append("limit"))
     monkeypatch.setattr(web_memory, "hold", lambda: called.append("hold"))
-    monkeypatch.setattr(service.Service, "load", lambda *given: called.append("load") or load(*given))
+    monkeypatch.setattr(service.Service, "load", loaded)
     folder = ["--history", str(tmp_path), "--surrogate", str(tiny_folder())]
     assert main(["serve", "--port", "0", *folder]) == 0
     assert len(shown) == 1
@@ -72,7 +77,7 @@ def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_process_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's own settings stay; what is held is no work for the garbage collector."""
+    """The user's own settings stay; the garbage collector does not look at what is held."""
     caches = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
     monkeypatch.setenv(caches[0], "7")
     monkeypatch.setenv(caches[1], "")
