@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ropelime import Explanation, explain
 from ropelime.results.citations import NO_SOURCE, Cited
+from ropelime.results.serialization import from_dict
 from toy import additive, toy
 
 TWO = "Yes it is. Now it was."  # two sentences, a token each
@@ -147,3 +149,14 @@ def test_chunks_are_named_by_their_source_and_page() -> None:
     assert e.cite().sources[0].where == "chunk 2, b_1.pdf, page 4"
     assert str(e.cite()) == "yes [1]\n\n[1] Two. (chunk 2, b_1.pdf, page 4)"
     assert e.cite().to_markdown().endswith("[^1]: Two. (chunk 2, b\\_1.pdf, page 4)\n")
+
+
+@pytest.mark.parametrize("name", ["target", "kernel", "regressor"])
+def test_a_loaded_one_is_cited_without_its_strategies(name: str) -> None:
+    """They may be the user's own, or of another release."""
+    known = cited([[0, 2], [3, 0], [0, 0], [0, 0]])
+    data = json.loads(Explanation.of(known.explained).to_json())
+    data["config"][name] = {"name": "mine"}
+    loaded = Explanation.of(from_dict(data))
+    assert (numbers(loaded.cite()), features(loaded.cite())) == (numbers(known), features(known))
+    assert loaded.to_html()

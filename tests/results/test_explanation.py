@@ -375,6 +375,7 @@ def nested(levels: int) -> Any:
             {"prompt": {**TOY.to_dict()["prompt"], "kind": "chat"}},
             "'chat' is not one of prompt, context",
         ),
+        ({"prompt": {**TOY.to_dict()["prompt"], "messages": []}}, "the prompt has no messages"),
         ({"members": [TOY.to_dict()]}, "1 members: some are too few"),
         ({"features": TOY.to_dict()["features"][::-1]}, "features overlap or are not in their order"),
     ],

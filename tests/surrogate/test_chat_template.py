@@ -506,7 +506,7 @@ def templated(template: Any) -> Any:
 
 @pytest.mark.parametrize("main", [True, False], ids=["main", "thread"])
 def test_a_template_that_loops_is_cut_off(monkeypatch: pytest.MonkeyPatch, main: bool) -> None:
-    monkeypatch.setattr(chat_template, "cut_off", partial(templates.cut_off, 0.2))
+    monkeypatch.setattr(chat_template, "bounded", partial(templates.bounded, 0.2))
     before = sys.gettrace()
 
     def render() -> None:
@@ -521,10 +521,64 @@ def test_a_template_that_loops_is_cut_off(monkeypatch: pytest.MonkeyPatch, main:
     assert sys.gettrace() is before
 
 
+LOOPED = "{{% set n = namespace(x={0}) %}}{{% for _ in range(32) %}}{{% set n.x = {1} %}}{{% endfor %}}"
+# Ways to ask for gigabytes, in one operation or by doubling.
+GREEDY = {
+    "times": "{{ 'x' * 3000000000 }}",
+    "list": "{{ [0] * 900000000 }}",
+    "method": "{{ 'x'.ljust(3000000000) }}",
+    "filter": "{{ 'x' | center(3000000000) }}",
+    "percent": "{{ '%3000000000d' % 1 }}",
+    "format": "{{ '{:3000000000}'.format(1) }}",
+    "replace": "{% set x = 'x' * 50000 %}{{ x.replace('x', x) }}",
+    "doubling": LOOPED.format("'x'", "n.x ~ n.x"),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+@pytest.mark.parametrize("greed", GREEDY.values(), ids=GREEDY)
+def test_a_template_that_takes_gigabytes_is_stopped(greed: str) -> None:
+    import resource
+
+    before, trace = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
+    encoder = Encoder(templated(CHATML + greed))
+    with pytest.raises(ModelError, match=r"was stopped: it takes more than 512 MB of memory\. Choose"):
+        encoder.token_spans(prompts.from_text("Hello there."))
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert sys.gettrace() is trace
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_a_limit_that_was_there_stays() -> None:
+    import resource
+
+    size, before = resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)
+    low = 1 << 46  # more than any process has
+    resource.setrlimit(size, (low, before[1]))
+    try:
+        assert Encoder(templated(CHATML)).token_spans(prompts.from_text("Hello there."))
+        assert resource.getrlimit(size) == (low, before[1])
+    finally:
+        resource.setrlimit(size, before)
+
+
 def test_a_power_in_a_template_is_refused() -> None:
     """A single one takes for ever in C, where nothing can stop it."""
     for template in ("{{ 9 ** 9 ** 9 }}", {"default": CHATML, "tools": "{{ 9**9 }}"}):
         with pytest.raises(ModelError, match=r"computes powers \(\*\*\)"):
             Encoder(templated(template))
     text = "**Note** {# 2 ** 3 #}" + CHATML + "{{ '**' }}"
+    assert Encoder(templated(text)).token_spans(prompts.from_text("Hello there."))
+
+
+def test_a_product_in_a_template_is_refused_unless_it_stays_small() -> None:
+    """The last of thirty squares has a billion digits, and takes for ever."""
+    squares = (
+        "{% set n = namespace(x=9) %}{% for _ in range(40) %}{% set n.x = n.x * n.x %}{% endfor %}"
+    )
+    for greed in (squares, "{% generation %}{% set x = 9 %}{{ (x * 1) * x }}{% endgeneration %}"):
+        with pytest.raises(ModelError, match=r"computes products of two variables \(\*\)"):
+            Encoder(templated(CHATML + greed))
+    small = "{% for m in messages %}{% set x = ' ' * loop.length %}{% break %}{% endfor %}"
+    text = CHATML + "{% generation %}{% endgeneration %}" + small
     assert Encoder(templated(text)).token_spans(prompts.from_text("Hello there."))

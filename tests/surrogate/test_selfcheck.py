@@ -169,3 +169,24 @@ def test_rounding_is_no_difference(name: str, dtype: torch.dtype) -> None:
     options = {"sliding_window": 512} if name == "gemma3" else {}
     model = tiny_model(name, **options, hidden_dropout=0.0).model.to(dtype)  # a model of its own
     assert selfcheck.check(Engine(model, name)) == Ways()
+
+
+def test_the_check_computes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large model: a few layers, a part of the vocabulary, in one thread; it is left as it was."""
+    model = tiny("llama", num_hidden_layers=6, vocab_size=5000)
+    head, threads = model.get_output_embeddings(), torch.get_num_threads()
+    weight, seen = head.weight, set()
+
+    def look(_: Any, given: tuple[torch.Tensor, ...], logits: torch.Tensor) -> None:
+        seen.add((len(model.model.layers), logits.shape[-1], torch.get_num_threads()))
+
+    handle = head.register_forward_hook(look)
+    assert selfcheck.check(Engine(model, "llama")) == Ways()
+    assert seen == {(2, 1000, 1)}
+    assert head.weight is weight
+    assert torch.get_num_threads() == threads
+    own = attention.causal_attention
+    monkeypatch.setattr(attention, "causal_attention", lambda *given: 1.1 * own(*given))
+    assert not selfcheck.check(Engine(model, "llama")).packs
+    assert (6, 5000, 1) in seen  # what the first layers have shown is looked at with all
+    handle.remove()

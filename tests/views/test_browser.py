@@ -178,6 +178,13 @@ def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
     )
 
 
+def test_signals_may_have_the_names_that_javascript_uses(open_page: Open) -> None:
+    e = signalled()
+    named = dict(zip(("__proto__", "constructor"), e.signals.values(), strict=True))
+    page = open_page(replace(e, signals=named))
+    assert page.inner_text(".rl-signals") == "__proto__ 50% · constructor 90%"
+
+
 def test_a_feature_shows_its_signals(open_page: Open) -> None:
     page = open_page(signalled())
     assert page.inner_text(".rl-signals") == "shift 50% · words 90%", "of the first in the ranking"

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -650,6 +651,32 @@ def test_thousands_of_blank_messages_do_not_hold_the_queue(client: httpx.Client)
     assert "can read 4,096 in all" in state["error"]
 
 
+def test_what_is_cheap_is_answered_while_all_threads_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, busy = threading.Event(), []
+
+    def page(*_: Any) -> list[Any]:
+        busy.append(1)
+        gate.wait(30)
+        return []
+
+    with live(settings(tmp_path)) as (client, service), ThreadPoolExecutor(50) as pool:
+        name = finished(client, PLAIN)["id"]
+        monkeypatch.setattr(service.history, "page", page)
+        limits = httpx.Limits(max_connections=60)
+        with httpx.Client(base_url=client.base_url, timeout=30, limits=limits) as many:
+            waiting = [pool.submit(many.get, "/api/explanations") for _ in range(50)]
+            until(lambda: len(busy) >= 40)  # as many threads as there are
+            try:
+                assert client.get("/api/config", timeout=5).json()["surrogates"] == ["tiny"]
+                assert client.get(f"/api/jobs/{name}", timeout=5).json()["state"] == "done"
+                assert client.delete(f"/api/jobs/{name}", timeout=5).status_code == 200
+            finally:
+                gate.set()
+            assert {each.result().status_code for each in waiting} == {200}
+
+
 def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> None:
     client, _, _ = slow
     first = client.post("/api/jobs", json=MANY).json()["id"]
@@ -658,6 +685,7 @@ def test_a_full_queue_answers_429(slow: tuple[httpx.Client, Service, Slow]) -> N
     answer = client.post("/api/jobs", json=PLAIN)
     assert "2 explanations are waiting already" in refusal(answer, 429)["detail"]
     assert answer.headers["retry-after"] == "5"
+    refusal(client.post("/api/jobs", json={"wrong": 1}), 429)  # before the body is looked at
     for name in (first, *names):
         client.delete(f"/api/jobs/{name}")
     assert wait(client, first)["state"] == "cancelled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,17 @@ from ropelime.options import Options
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.web.service import Service
 from toy import additive
-from web_server import DOCUMENTS, PLAIN, Slow, finished, live, settings, tiny_folder, until
+from web_server import (
+    DOCUMENTS,
+    PLAIN,
+    Slow,
+    finished,
+    live,
+    serving,
+    settings,
+    tiny_folder,
+    until,
+)
 
 Page = Any  # of Playwright, which may be missing
 Open = Callable[..., Page]
@@ -607,6 +618,22 @@ def test_models_may_have_the_names_that_javascript_uses(open_page: Open, tmp_pat
         page.goto(f"{base}/#/compare/{made['id']}/{made['id']}")
         page.wait_for_selector("#compare:visible .rl-feature")
         assert "__proto__" in page.inner_text("#compare")
+
+
+def test_a_folder_called_as_a_prototype_is_served(open_page: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "__proto__"
+    shutil.copytree(tiny_folder(), folder)
+    with serving(tmp_path / "history", surrogate=str(folder)) as server:
+        page = open_page(server.url)
+        assert page.locator("#surrogate").input_value() == "__proto__"
+        page.fill("#prompt", TEXT)
+        page.fill("#output", ANSWER)
+        run(page)
+        assert "scored by __proto__" in page.inner_text("#meta")
+        page.reload()
+        page.wait_for_selector("#mount .ropelime")
+        page.goto(f"{server.url}/#/__proto__")
+        page.wait_for_selector("text=Page not found")
 
 
 def test_a_damaged_entry_can_be_deleted(open_page: Open, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import socket
 import subprocess
@@ -17,7 +19,9 @@ import pytest
 
 from ropelime.cli import main, parser, serve
 from ropelime.cli.serve import _LIMITS, _settings
+from ropelime.surrogate import Surrogate
 from ropelime.web import log, service
+from ropelime.web import memory as web_memory
 from ropelime.web.history import History
 from ropelime.web.settings import Limits, ServerSettings
 from web_server import PLAIN, finished, serving, tiny_folder, until
@@ -54,12 +58,49 @@ def test_the_address_is_shown_once_it_listens(tmp_path: Path, monkeypatch: pytes
         shown.append(port)
         signal.raise_signal(signal.SIGINT)
 
+    def loaded(self: service.Service, label: str) -> Surrogate:
+        called.append("load")
+        return load(self, label)
+
     shown: list[int] = []
+    called: list[str] = []
+    load = service.Service.load
     monkeypatch.setattr(serve, "_welcome", welcome)
     monkeypatch.setattr(log, "set_up", lambda: None)
+    monkeypatch.setattr(web_memory, "limit", lambda: called.append("limit"))
+    monkeypatch.setattr(web_memory, "hold", lambda: called.append("hold"))
+    monkeypatch.setattr(service.Service, "load", loaded)
     folder = ["--history", str(tmp_path), "--surrogate", str(tiny_folder())]
     assert main(["serve", "--port", "0", *folder]) == 0
     assert len(shown) == 1
+    assert called == ["limit", "load", "hold"]
+
+
+def test_the_process_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own settings stay; the garbage collector does not look at what is held."""
+    caches = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    monkeypatch.setenv(caches[0], "7")
+    monkeypatch.setenv(caches[1], "")
+    monkeypatch.delenv(caches[1])  # and what is set here is taken back
+    web_memory.limit()
+    assert [os.environ[name] for name in caches] == ["7", "64"]
+    assert gc.get_freeze_count() == 0
+    web_memory.hold()
+    try:
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
+
+
+@pytest.mark.slow
+def test_prompts_of_all_lengths_take_little_memory(tmp_path: Path) -> None:
+    """A chip with bfloat16 has a kernel for each length, which torch would keep: 160 MB of them."""
+    with serving(tmp_path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        assert finished(client, PLAIN)["state"] == "done"
+        start = memory(server.process)
+        for length in range(3, 30):
+            assert finished(client, {**PLAIN, "prompt": "It is so. " * length})["state"] == "done"
+        assert memory(server.process) - start < 100
 
 
 @pytest.mark.slow

@@ -76,12 +76,13 @@ def run(options: argparse.Namespace) -> None:
 
     settings = _settings(options)
     log.set_up()
-    memory.share()
+    memory.limit()
     app = create_app(settings)
     with _bind(options.host, options.port) as listening:
         first = settings.default_surrogate
         note(f"Loading {first} ...")
         app.state.service.load(first)  # fails before the first request, if it fails
+        memory.hold()
         server = Server(app, settings, ready=lambda: _welcome(settings, listening.getsockname()[1]))
         with suppress(KeyboardInterrupt):  # the usual way to stop it
             server.run(sockets=[listening])

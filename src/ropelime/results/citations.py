@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ropelime.errors import RopeLimeError
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
 from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
 from ropelime.text.prompt import Span
+from ropelime.typing import Floats
 
 MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
@@ -151,8 +153,16 @@ def measure_sentences(e: ExplanationData, spans: Sequence[Span]) -> Measures:
     return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores)
 
 
+def _weights(e: ExplanationData, start: int, end: int) -> Floats:
+    """(n,) weights for a span of the output, by one surrogate."""
+    try:
+        return fit_span(e, start, end, tokens=False).weights
+    except RopeLimeError:  # a loaded one, by strategies of the user's own or of another release
+        return np.asarray(e.token_weights[:, slice(*e.tokens_in(start, end))].sum(1))
+
+
 def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
-    each = [fit_span(part, start, end, tokens=False).weights for part in e.members or (e,)]
+    each = [_weights(part, start, end) for part in e.members or (e,)]
     shares = np.mean([weights / (np.abs(weights).sum() or 1.0) for weights in each], axis=0)
     enough = min(FACTOR / len(e.features), ENOUGH)
     threshold = max(enough, BESIDE * float(np.abs(shares).max()))

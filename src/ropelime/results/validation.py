@@ -132,6 +132,8 @@ def _check_places(e: ExplanationData) -> None:
     prompt, features = e.prompt, e.features
     if prompt.kind not in get_args(Kind):
         raise ValueError(f"{prompt.kind!r} is not one of {', '.join(get_args(Kind))}")
+    if not prompt.messages:
+        raise ValueError("the prompt has no messages")
     spans = [*((f.start, f.end) for f in features), *((m.start, m.end) for m in prompt.messages)]
     inside = [(span, len(prompt.text)) for span in (*spans, *prompt.parts)]
     inside += [(span, len(e.output)) for span in (*e.output_spans, e.span)]

@@ -42,6 +42,25 @@ def first_layers(model: Any) -> Iterator[int | None]:
         layers._modules = every
 
 
+@contextmanager
+def few_predictions(model: Any, most: int) -> Iterator[None]:
+    """Compute logits for at most so many tokens, spread over the vocabulary, where one layer does."""
+    head = model.get_output_embeddings()
+    count = -1 if type(head) is not torch.nn.Linear or hasattr(head, "_hf_hook") else len(head.weight)
+    if count <= most:
+        yield
+        return
+    every = dict(head._parameters)
+    try:
+        for name, values in every.items():
+            if values is not None:  # a view: nothing is copied
+                some = values.detach()[:: -(-count // most)]
+                head._parameters[name] = torch.nn.Parameter(some, requires_grad=False)
+        yield
+    finally:
+        head._parameters.update(every)
+
+
 def _kind(model: Any, number: int, layer: torch.nn.Module) -> list[Any]:
     """What tells a layer from others: its modules with their settings, and what the config lists."""
     config = vars(model.config.get_text_config())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.surrogate.templates import EndlessTemplateError, check_template, cut_off
+from ropelime.surrogate.templates import GreedyTemplateError, bounded, check_template
 from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
 from ropelime.typing import Ints
 
@@ -126,7 +126,7 @@ class Encoder:
         for turns in _turns(prompt):
             try:
                 return self._place(prompt, turns)
-            except EndlessTemplateError:
+            except GreedyTemplateError:
                 raise
             except (InputError, ModelError) as error:
                 refused.append(error)
@@ -168,9 +168,9 @@ class Encoder:
         ]
         how = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         try:
-            with cut_off():
+            with bounded():
                 return str(self._tokenizer.apply_chat_template(messages, **how))
-        except EndlessTemplateError:
+        except GreedyTemplateError:
             raise
         except Exception as error:
             raise InputError(

@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import transformers
 from ropelime._version import __version__
 from ropelime.errors import InputError, ModelError, first_line
 from ropelime.files import replacing
-from ropelime.surrogate.architecture import first_layers
+from ropelime.surrogate.architecture import few_predictions, first_layers
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.checkpoints import LOADING, quietly
 from ropelime.surrogate.engine import Engine, ForwardResult, Ways
@@ -38,6 +39,7 @@ _OUTPUT = 3
 _FULL, _PART, _NONE = (np.array(kept, dtype=bool) for kept in ([1, 1, 1], [1, 0, 1], [0, 0, 0]))
 _SHARED = 3  # tokens that the sequences of _FULL and _PART begin with
 _CHUNK = 10  # tokens of a forward pass, so that sequences are cut
+_PREDICTED = 1024  # tokens whose predictions are compared; all of them take most of the time
 _NO_EFFECT = 0.01  # of what counts as different: what positions must change at least
 
 # What a model that does not take what it is given raises.
@@ -80,7 +82,7 @@ def checked(engine: Engine, *, folder: Path | None = None) -> Ways:
 def check(engine: Engine) -> Ways:
     """Compare packed, chunked and cached scoring of a few tokens with plain forward passes."""
     try:
-        with torch.inference_mode(), quietly(), warnings.catch_warnings():
+        with torch.inference_mode(), quietly(), _one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of options that some models do not take
             if (ways := _of_first_layers(engine)) == Ways():  # mostly
                 return ways
@@ -94,11 +96,25 @@ def check(engine: Engine) -> Ways:
         ) from error
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: with a few tokens, several would mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _of_first_layers(engine: Engine) -> Ways | None:
-    """The result for the first few layers, which take little time; None if they cannot be run alone."""
+    """The result for the first few layers and a part of the vocabulary, which takes little time.
+
+    None if they cannot be run alone.
+    """
     depth = engine.depth
     try:
-        with first_layers(engine.model) as few:
+        with first_layers(engine.model) as few, few_predictions(engine.model, _PREDICTED):
             if few is None:
                 return None
             engine.depth = few

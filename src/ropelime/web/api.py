@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -36,6 +37,7 @@ from ropelime.web.schema import (
     summary_of,
 )
 from ropelime.web.service import Service
+from ropelime.web.settings import Limits
 
 _TEXTS = {
     400: "Unknown host name, or a body that cannot be parsed.",
@@ -65,7 +67,7 @@ def _text(media_type: str, description: str, *codes: int) -> dict[str, Any]:
     return {"response_class": Response, "responses": {**_problems(*codes), 200: sent}}
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # what is not a coroutine is run in a thread
     return cast(Service, request.app.state.service)
 
 
@@ -82,23 +84,31 @@ _jobs = APIRouter(prefix="/jobs", tags=["jobs"])
 _history = APIRouter(prefix="/explanations", tags=["history"])
 
 
-@router.get("/config", tags=["server"], responses=_problems())
-def config(here: Here) -> Config:
+@router.get("/config", tags=["server"], response_model=Config, responses=_problems())
+async def config(here: Here) -> Response:
     """What the server offers: surrogates, options, limits, and an example to start with."""
-    return Config(
+    text = _config(tuple(here.settings.surrogates), here.settings.limits)
+    return Response(text, media_type="application/json")
+
+
+@cache
+def _config(surrogates: tuple[str, ...], limits: Limits) -> str:
+    found = Config(
         version=__version__,
-        surrogates=list(here.settings.surrogates),
+        surrogates=list(surrogates),
         options=[OptionView.of(option) for option in fields(Options)],
-        limits=here.settings.limits,
+        limits=limits,
         example=ExplainRequest(
             context=list(example.CONTEXT), question=example.QUESTION, output=example.ANSWER
         ),
     )
+    return found.model_dump_json()
 
 
 async def _requested(request: Request, here: Here) -> ExplainRequest:
     body = await request.body()
     async with here.parsing:  # a few at a time: what a body becomes takes many times its size
+        here.jobs.make_room()  # before the effort
         return await run_in_threadpool(parsed, body)
 
 
@@ -124,13 +134,13 @@ def explain(
 
 
 @_jobs.get("/{name}", responses=_problems(404, 422))
-def job(name: Name, here: Here) -> JobView:
+async def job(name: Name, here: Here) -> JobView:
     """The state of a job."""
     return _view(here, _found("job", here.jobs.find(name)))
 
 
 @_jobs.delete("/{name}", responses=_problems(403, 404, 413, 415, 422))
-def cancel(name: Name, here: Here) -> JobView:
+async def cancel(name: Name, here: Here) -> JobView:
     """Cancel a job; one that is over stays as it is."""
     job = _found("job", here.jobs.find(name))
     here.jobs.cancel(job)

@@ -133,15 +133,20 @@ class Jobs(Generic[R]):
         self._running: Job | None = None
         self._raising = threading.Lock()  # while an exception is raised in the thread, or prevented
 
-    def submit(self, request: R) -> Job:
-        """Append a job to the queue, or refuse it if that is full."""
+    def make_room(self) -> None:
+        """Drop the jobs whose clients have gone; raises :class:`Busy` if the queue is full even so."""
         with self._changed:
-            for gone in [job for job in self._queue if job.abandoned]:  # they make room
+            for gone in [job for job in self._queue if job.abandoned]:
                 self._drop(gone)
             if self.closed:
                 raise Busy("The server is shutting down.")
             if len(self._queue) >= self.waiting:
                 raise Busy(f"{self.waiting} explanations are waiting already. Try again later.")
+
+    def submit(self, request: R) -> Job:
+        """Append a job to the queue, or refuse it if that is full."""
+        with self._changed:
+            self.make_room()
             job = Job(secrets.token_hex(16), expires=time.monotonic() + self.patience)
             self._queue[job] = request
             self._jobs[job.id] = job
