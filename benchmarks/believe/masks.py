@@ -7,6 +7,7 @@ the scores of the preset and not its intervals: the page fits them again, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +35,13 @@ _UNSEEN = 700  # HotpotQA's examples before this one were learnt from, or judge 
 _ALL = 8  # parts: so few are scored under every mask
 # Which text of an example is shown, what is a part of it, and how many parts it may have. Prompts are
 # short, because each is scored under hundreds of masks.
-_FEW = ("paragraph", "sentence", 2, 8)
-_SOME = ("line", "word", 11, 40)
-_MANY = ("paragraph", "word", 41, 90)
-_MOST = ("both", "word", 91, 200)
-_SHAPES = (_FEW, _SOME, _FEW, _MANY, _FEW, _SOME, _FEW, _SOME, _FEW, _MANY, _FEW, _MOST)
+Shape = tuple[str, str, int, int]
+_FEW: Shape = ("paragraph", "sentence", 2, 8)
+_SOME: Shape = ("line", "word", 11, 30)
+_MANY: Shape = ("paragraph", "word", 41, 60)
+_MOST: Shape = ("both", "word", 91, 120)
+_EIGHT = (_FEW, _SOME, _FEW, _FEW, _SOME, _FEW, _FEW)
+_SHAPES = (*_EIGHT, _MANY, *_EIGHT, _MANY, *_EIGHT, _MANY, *_EIGHT, _MOST)
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ class Masked:
 
 def prompts(path: Path) -> Iterator[Masked]:
     """Prompts of 2 to 200 parts with the reference answers."""
-    number = 0
+    found: Counter[Shape] = Counter()
     for entry in list(entries_of(path))[_UNSEEN:]:
-        shown, features, least, most = _SHAPES[number % len(_SHAPES)]
+        shape = _SHAPES[found.total() % len(_SHAPES)]
+        shown, features, least, most = shape
         titles = {title for title, _ in entry["supporting_facts"]}
         gold = ["".join(text).strip() for title, text in entry["context"] if title in titles]
         shortest = min(gold, key=len)
@@ -76,8 +80,8 @@ def prompts(path: Path) -> Iterator[Masked]:
         except InputError:  # a single part
             continue
         if least <= count <= most:
-            fitted = number // len(_SHAPES) % 2 == 0
-            number += 1
+            fitted = found[shape] % 2 == 0
+            found[shape] += 1
             yield Masked(f"masks-{entry['_id']}", prompt, features, entry["answer"], fitted)
 
 
@@ -117,7 +121,7 @@ def reference(e: Explanation, preset: PresetName, surrogate: Surrogate) -> Attri
     recipe = Recipe.of(own.target, own.kernel, "wls")
     scorer = surrogate.prepare(e.prompt, e.features, e.output, ablation=Ablation())
     sampler = Exhaustive() if n <= _ALL else resolve_sampler(own.exact_sampler)
-    many = None if n <= _ALL else max(240, 5 * n)
+    many = None if n <= _ALL else max(120, 4 * n)
     drawn = sampler.sample(n, budget=many, rng=np.random.default_rng([17, n]))
     space = recipe.kernel.space
     scores = scorer.score(

@@ -18,6 +18,7 @@ from ropelime.results.grounding import (
     SentenceSource,
     measure,
 )
+from ropelime.text.lexical import pinned
 from ropelime.text.prompt import Span
 
 MAX_SOURCES = 3  # of one sentence
@@ -152,7 +153,8 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
 
 def measure_sentences(e: ExplanationData, spans: Sequence[Span]) -> Measures:
     """What sentences owe to the prompt, by one surrogate."""
-    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores)
+    asked = pinned(e.prompt, e.features)
+    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores, asked=asked)
 
 
 def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
