@@ -46,6 +46,10 @@ class Diagnostics:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def has_residuals(self, features: int) -> bool:
+        """Whether R² says something: not where any fit of so many features would be exact."""
+        return np.isfinite(self.r2) and not (self.masks_scored == features and self.r2 >= _EXACT)
+
 
 def diagnose(
     scores: Scores,
