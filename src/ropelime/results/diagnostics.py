@@ -61,7 +61,7 @@ def diagnose(
 ) -> Diagnostics:
     """Examine a fit and its scores: the full prompt, the prompt with no feature, then the masks."""
     exact = len(scores.masks) == scores.masks.shape[1] + 2 and not fitted.r2 < _EXACT  # or undefined
-    note = "The fit has as many scores as unknowns: it is exact, and its R² says nothing."
+    note = "The fit has as many scores as unknowns, so that it is exact: its R² would say nothing."
     return Diagnostics(
         r2=fitted.r2,
         effective_samples=fitted.effective_samples,
