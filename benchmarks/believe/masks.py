@@ -37,11 +37,10 @@ _ALL = 8  # parts: so few are scored under every mask
 # short, because each is scored under hundreds of masks.
 Shape = tuple[str, str, int, int]
 _FEW: Shape = ("paragraph", "sentence", 2, 8)
-_SOME: Shape = ("line", "word", 11, 30)
-_MANY: Shape = ("paragraph", "word", 41, 60)
-_MOST: Shape = ("both", "word", 91, 120)
-_EIGHT = (_FEW, _SOME, _FEW, _FEW, _SOME, _FEW, _FEW)
-_SHAPES = (*_EIGHT, _MANY, *_EIGHT, _MANY, *_EIGHT, _MANY, *_EIGHT, _MOST)
+_SOME: Shape = ("line", "word", 11, 20)
+_MANY: Shape = ("paragraph", "word", 41, 90)
+_EIGHT = (_FEW, _SOME, _FEW, _FEW, _SOME, _FEW, _FEW, _SOME)
+_SHAPES = (*_EIGHT * 5, _MANY, _MANY)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ def test_as_many_readings_as_unknowns_are_judged_by_the_stated_rule(extra: int) 
     coef = np.array([1.0, -3.0, 0.5, 0.2])
     found = estimate_uncertainty(masks, targets, np.ones(4 + extra), coef)
     median, size = 0.75, np.abs(coef)
-    assert np.allclose(found.half_width, 1.645 * np.sqrt((2 * median) ** 2 + (size / 2) ** 2))
+    noise = np.hypot(0.2 * 0.9 * median, 0.8 * 0.2 * np.sqrt(np.mean(coef**2)))
+    assert np.allclose(found.half_width, 1.645 * np.sqrt(noise**2 + (size / 4) ** 2))
     assert math.isnan(found.cv_correlation)
 
 
@@ -193,7 +194,8 @@ def test_two_features_read_in_every_way() -> None:
     scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
     found = fit(scores, Recipe.of("nll", "uniform", "wls"))
     assert np.allclose(found.weights, [2, 0])
-    assert np.allclose(found.half_width, 1.645 * np.hypot(2 * 1.0, [1.0, 0.0]))
+    noise = np.hypot(0.1 * 0.9 * 1.0, 0.9 * 0.2 * math.sqrt(2))
+    assert np.allclose(found.half_width, 1.645 * np.hypot(noise, [0.5, 0.0]))
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]])

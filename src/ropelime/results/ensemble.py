@@ -12,7 +12,7 @@ from ropelime.errors import InputError
 from ropelime.method.attribution import normalized
 from ropelime.method.uncertainty import LEVEL, rank_correlation
 from ropelime.results.explanation import Cost, ExplanationData, slice_output
-from ropelime.results.verdicts import judge_together
+from ropelime.results.verdicts import judge_together, leaves_open
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
@@ -40,6 +40,7 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     pairs = combinations(np.abs(each), 2)
     # Mean pairwise rank correlation; 0 where one has no ranking.
     agreement = float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
+    intervals = _intervals(members, each, totals)
     first_of_all = int(np.argmax(np.abs(weights)))
     shares = [
         (float(m.normalized_weights.max()), float(m.normalized_weights[first_of_all])) for m in members
@@ -49,12 +50,13 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
         normalized_weights=normalized(weights),
         weights=weights,
         token_weights=_by_token(members, totals),
-        intervals=_intervals(members, each, totals),
+        intervals=intervals,
         trust=judge_together(
             [m.trust for m in members if m.trust is not None],
             shares,
             agreement,
             _alike(members, agreement),
+            nothing_known=intervals is not None and leaves_open(weights, np.ptp(intervals, axis=1) / 2),
         ),
         cost=Cost(
             sum(m.cost.masks for m in members),

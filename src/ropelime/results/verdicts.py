@@ -12,6 +12,7 @@ from ropelime.method.attribution import Attribution
 from ropelime.method.learnt import chance
 from ropelime.method.scores import Scores
 from ropelime.results.grounding import Measures
+from ropelime.typing import Floats
 
 Name = Literal["rests", "cause", "understood"]
 VERDICTS: tuple[Name, ...] = get_args(Name)
@@ -84,7 +85,8 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
         scores: What was fitted.
         fitted: The fit.
         measured: What the sentences of the answer owe to the prompt.
-        warned: Verdicts that a warning is about.
+        warned: Verdicts that a warning is about. An interval that leaves everything open lowers
+            ``cause`` as a warning does.
     """
     known = inputs(fitted, measured)
     chances: dict[Name, float] = {
@@ -92,6 +94,8 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
         "cause": float(measured.grounded.max()) * chance("cause", known),
         "understood": chance("understood", known),
     }
+    if leaves_open(fitted.weights, fitted.half_width):
+        warned = {**warned, "cause": "an interval from nothing to everything"}
     chances = {name: min(p, WARNED) if name in warned else p for name, p in chances.items()}
     said = {name: _said(name, p) for name, p in chances.items()}
     if not fitted.from_masks:
@@ -102,7 +106,12 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
 
 
 def judge_together(
-    members: Sequence[Trust], shares: Sequence[tuple[float, float]], agreement: float, alike: str
+    members: Sequence[Trust],
+    shares: Sequence[tuple[float, float]],
+    agreement: float,
+    alike: str,
+    *,
+    nothing_known: bool,
 ) -> Trust:
     """Judge an explanation by several surrogates: the means of their chances.
 
@@ -115,6 +124,7 @@ def judge_together(
         shares: For each, the normalised weights of its own first part and of the first part of all.
         agreement: Mean rank correlation of their weights.
         alike: How far they agree, as a sentence.
+        nothing_known: Whether an interval of the mean weights :func:`leaves_open` everything.
     """
     follow = 0.5 + 0.5 * max(agreement, 0.0)
     factors = [{"cause": _cause(of_all) / _cause(own), "understood": follow} for own, of_all in shares]
@@ -123,6 +133,8 @@ def judge_together(
         name = each[0].name
         pairs = zip(each, factors, strict=True)
         probability = float(np.mean([v.probability * factor.get(name, 1.0) for v, factor in pairs]))
+        if name == "cause" and nothing_known:
+            probability = min(probability, WARNED)
         text = _said(name, probability)
         if name == "understood":
             text = f"{alike} {text}"
@@ -173,6 +185,12 @@ def _blind(scores: Scores, fitted: Attribution) -> str:
     if fitted.from_masks and np.abs(logprob - logprob[0]).max() < _STILL:
         return "No ablation moved the answer: the ranking means nothing."
     return "" if fitted.weights.any() else "Nothing tells the parts apart: the ranking means nothing."
+
+
+def leaves_open(weights: Floats, half_width: Floats) -> bool:
+    """Whether the interval of a share reaches from nothing to everything, so that nothing is known."""
+    size = np.abs(weights)
+    return bool(((size <= half_width) & (size + half_width >= size.sum())).any())
 
 
 def _said(name: Name, probability: float) -> str:
