@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,11 @@ from benchmarks.store import Row
 from ropelime.typing import Floats, Masks
 
 File = tuple[Path, Row, list[Row]]  # its path, header and rows
+Held = tuple[Masks, Floats]  # (n,) whether each interval of a prompt holds it, and its width
 _PARTS = ((2, 19), (20, 39), (40, 59), (60, 300))  # of prompts that an answering model was asked
 _FITTED_PARTS = ((2, 10), (11, 40), (41, 200))
+_DRAWS = 2000
+_HEAD = ("preset", "parts of the prompt", "widths were set", "prompts", "parts", "covered", "width")
 
 
 def shares(files: Sequence[File]) -> str:
@@ -24,16 +27,16 @@ def shares(files: Sequence[File]) -> str:
     for _, header, rows in files:
         if header["preset"] not in ("evidence", "instant"):  # others weigh in nats
             continue
-        some = [row for row in rows if row.get("lost") and sum(row["lost"]) > 0 and not row["fit"]]
+        some = [row for row in rows if row.get("lost") and sum(row["lost"]) > 0]
         for least, most in _PARTS:
-            known = [_lost(row) for row in some if least <= row["features"] <= most]
-            lines += _line([header["preset"], f"{least} to {most}"], known)
-    head = ["preset", "parts of the prompt", "prompts", "parts in all", "covered", "mean width"]
-    return pages.table(head, lines) if lines else NONE
+            within = [row for row in some if least <= row["features"] <= most]
+            lines += _lines(
+                header["preset"], f"{least} to {most}", [(r["fit"], _lost(r)) for r in within]
+            )
+    return pages.table(list(_HEAD), lines) if lines else NONE
 
 
-def _lost(row: Row) -> tuple[Masks, Floats]:
-    """(n,) whether the interval of each part holds what was lost without it, and its width."""
+def _lost(row: Row) -> Held:
     lost, (low, high) = np.array(row["lost"]), np.array(row["intervals"]).T
     return (lost >= low - 1e-4) & (lost <= high + 1e-4), high - low
 
@@ -43,16 +46,14 @@ def fitted(files: Sequence[File]) -> str:
     rows = [row for _, header, rows in files if header["kind"] == "masks" for row in rows]
     lines = []
     for preset in masks.FITTED:
-        own = [row for row in rows if row["method"] == preset and not row["fit"]]
         for least, most in _FITTED_PARTS:
-            known = [held(row) for row in own if least <= row["features"] <= most]
-            lines += _line([preset, f"{least} to {most}"], known)
-    head = ["preset", "parts of the prompt", "prompts", "parts in all", "covered", "mean width"]
-    return pages.table(head, lines) if lines else NONE
+            within = [r for r in rows if r["method"] == preset and least <= r["features"] <= most]
+            lines += _lines(preset, f"{least} to {most}", [(r["fit"], held(r)) for r in within])
+    return pages.table(list(_HEAD), lines) if lines else NONE
 
 
-def held(row: Row) -> tuple[Masks, Floats]:
-    """(n,) whether the interval of each weight holds that of many masks, and its width.
+def held(row: Row) -> Held:
+    """Whether the interval of each weight holds that of many masks.
 
     Widths are relative to the largest weight. Where not all masks were scored, the weight of many is
     uncertain too, and the interval is that of the difference.
@@ -63,10 +64,23 @@ def held(row: Row) -> tuple[Masks, Floats]:
     return np.abs(found.weights - aim) <= reach, 2 * found.half_width / largest
 
 
-def _line(first: list[str], known: Iterable[tuple[Masks, Floats]]) -> list[list[str]]:
-    known = list(known)
-    if not known:
-        return []
-    inside, widths = (np.concatenate(each) for each in zip(*known, strict=True))
-    covered = f"{inside.mean():.1%}"
-    return [[*first, str(len(known)), str(len(inside)), covered, number(float(widths.mean()), ".3f")]]
+def _lines(preset: str, parts: str, known: Sequence[tuple[bool, Held]]) -> list[list[str]]:
+    """A line for the prompts that widths were set by, and one for those that judge them."""
+    lines = []
+    for fit, which in ((True, "by these"), (False, "by others")):
+        own = [each for by, each in known if by is fit]
+        if own:
+            inside, widths = (np.concatenate(each) for each in zip(*own, strict=True))
+            low, high = np.quantile(_resampled([each for each, _ in own]), [0.05, 0.95])
+            covered = f"{inside.mean():.1%} [{low:.0%}, {high:.0%}]"
+            counts = [str(len(own)), str(len(inside))]
+            width = number(float(np.median(widths)), ".3f")
+            lines.append([preset, parts, which, *counts, covered, width])
+    return lines
+
+
+def _resampled(inside: Sequence[Masks]) -> Floats:
+    """(draws,) the part that is covered, of prompts that are drawn with replacement."""
+    hits, sizes = (np.array([f(each) for each in inside], dtype=float) for f in (np.sum, np.size))
+    drawn = np.random.default_rng(17).integers(len(inside), size=(_DRAWS, len(inside)))
+    return np.asarray(hits[drawn].sum(1) / sizes[drawn].sum(1))
