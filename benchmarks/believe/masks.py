@@ -22,7 +22,7 @@ from ropelime.explain import Explanation, explain_many
 from ropelime.method.attribution import Attribution, Recipe, fit
 from ropelime.method.samplers import Exhaustive, resolve_sampler
 from ropelime.method.scores import Scores
-from ropelime.options import PRESETS, Options, PresetName
+from ropelime.options import PRESETS, Granularity, Options, PresetName
 from ropelime.steps import Task
 from ropelime.surrogate import Ablation, Surrogate
 from ropelime.text.features import split
@@ -35,7 +35,7 @@ _UNSEEN = 700  # HotpotQA's examples before this one were learnt from, or judge 
 _ALL = 8  # parts: so few are scored under every mask
 # Which text of an example is shown, what is a part of it, and how many parts it may have. Prompts are
 # short, because each is scored under hundreds of masks.
-Shape = tuple[str, str, int, int]
+Shape = tuple[str, Granularity, int, int]
 _FEW: Shape = ("paragraph", "sentence", 2, 8)
 _SOME: Shape = ("line", "word", 11, 20)
 _MANY: Shape = ("paragraph", "word", 41, 90)
@@ -57,7 +57,7 @@ class Masked:
 
     id: str
     prompt: Prompt
-    features: str
+    features: Granularity
     output: str
     fit: bool
 

@@ -63,12 +63,11 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(
             f"masks compares the presets {' and '.join(masks.FITTED)}: leave out --preset."
         )
-    found: Iterator[Any]
-    found = (
+    found: Iterator[Any] = (
         masks.prompts(options.data) if fitted else items.KINDS[options.kind](options.data, options.rows)
     )
     last = None if options.limit is None else options.skip + options.limit
-    chosen = list(islice(found, options.skip, last))
+    chosen: list[Any] = list(islice(found, options.skip, last))
     if not chosen:
         raise InputError(f"There are no answers left after --skip {options.skip}.")
     model, name = shared.load_local(options), short(options.surrogate)
