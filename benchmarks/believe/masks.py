@@ -7,7 +7,6 @@ the scores of the preset and not its intervals: the page fits them again, so tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from ropelime.typing import Floats
 
 FITTED: tuple[PresetName, ...] = ("faithful", "paper")  # presets whose weights are fitted to masks
 _UNSEEN = 700  # HotpotQA's examples before this one were learnt from, or judge something else
+_SET_BY = 12  # prompts that were seen before the widths of intervals were set; the others judge them
 _ALL = 8  # parts: so few are scored under every mask
 # Which text of an example is shown, what is a part of it, and how many parts it may have. Prompts are
 # short, because each is scored under hundreds of masks.
@@ -64,10 +64,9 @@ class Masked:
 
 def prompts(path: Path) -> Iterator[Masked]:
     """Prompts of 2 to 200 parts with the reference answers."""
-    found: Counter[Shape] = Counter()
+    number = 0
     for entry in list(entries_of(path))[_UNSEEN:]:
-        shape = _SHAPES[found.total() % len(_SHAPES)]
-        shown, features, least, most = shape
+        shown, features, least, most = _SHAPES[number % len(_SHAPES)]
         titles = {title for title, _ in entry["supporting_facts"]}
         gold = ["".join(text).strip() for title, text in entry["context"] if title in titles]
         shortest = min(gold, key=len)
@@ -79,8 +78,8 @@ def prompts(path: Path) -> Iterator[Masked]:
         except InputError:  # a single part
             continue
         if least <= count <= most:
-            fitted = found[shape] % 2 == 0
-            found[shape] += 1
+            fitted = number < _SET_BY
+            number += 1
             yield Masked(f"masks-{entry['_id']}", prompt, features, entry["answer"], fitted)
 
 

@@ -33,7 +33,7 @@ def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[masks.Masked]
 def test_prompts_have_as_many_parts_as_their_shape_allows(items: list[masks.Masked]) -> None:
     counts = [(item.features, len(split(item.prompt, item.features))) for item in items]
     assert counts == [("sentence", 2), ("word", 12), ("sentence", 2), ("sentence", 2)]
-    assert [item.fit for item in items] == [True, True, False, True], "every second of its shape"
+    assert all(item.fit for item in items), "the first dozen set the widths"
 
 
 def test_a_row_gives_back_the_fit_of_its_preset(
