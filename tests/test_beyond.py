@@ -282,11 +282,41 @@ def test_surrogates_that_agree_and_that_do_not() -> None:
     apart = toy(surrogate=[named["up"], named["down"]], output="yes")
     assert alike.trust is not None
     assert apart.trust is not None
-    assert "up and too rank the parts alike" in alike.trust.text
-    assert "up and down disagree" in apart.trust.text
+    assert "up and too rank the parts alike" in alike.verdicts[2].text
+    assert "up and down disagree" in apart.verdicts[2].text
     assert alike.trust.value > apart.trust.value
     assert alike.config["agreement"] == pytest.approx(1)
     assert apart.config["agreement"] == pytest.approx(-1)
+
+
+def test_an_ensemble_has_the_verdicts_of_its_members(tmp_path: Path) -> None:
+    rising = np.arange(5.0)[:, None]
+    models = [FunctionSurrogate(additive(c * rising), name=f"x{c}") for c in (1, 3)]
+    e = toy(surrogate=models, output="yes")
+    for own, *each in zip(e.verdicts, *(m.verdicts for m in e.members), strict=True):
+        assert {v.name for v in each} == {own.name}
+        assert own.probability == pytest.approx(np.mean([v.probability for v in each])), "they agree"
+    assert e.trust is not None
+    least = min(e.verdicts, key=lambda verdict: verdict.probability)
+    assert (e.trust.value, e.trust.text) == (least.probability, least.text)
+    e.save(tmp_path / "e.json")
+    assert load(tmp_path / "e.json").verdicts == e.verdicts
+    assert len(e.for_output(0, 2).verdicts) == 3
+    assert e.to_dict()["trust"]["verdicts"][0]["name"] == "rests"
+    page = e.to_html()
+    assert all(verdict.text in page for verdict in e.verdicts)
+
+
+def test_where_surrogates_disagree_the_first_part_is_less_likely_a_cause() -> None:
+    models = [FunctionSurrogate(additive(np.eye(5)[:, [i]]), name=f"only {i}") for i in (0, 4)]
+    e = toy(surrogate=models, output="yes")
+    rests, cause, understood = (
+        np.mean([m.verdicts[i].probability for m in e.members]) for i in range(3)
+    )
+    assert e.verdicts[0].probability == pytest.approx(rests), "the ranking does not matter to it"
+    assert e.verdicts[1].probability < 0.6 * cause, "one of both gives it nothing"
+    follow = (1 + e.config["agreement"]) / 2
+    assert e.verdicts[2].probability == pytest.approx(follow * understood, abs=1e-5)
 
 
 def test_the_warnings_of_every_surrogate_are_told() -> None:

@@ -22,6 +22,8 @@ import golden_cases
 import ropelime
 from conftest import byte_level, tiny_model
 from ropelime.options import PRESETS, Preset
+from ropelime.results.serialization import from_dict
+from ropelime.results.verdicts import WARNED
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.surrogate.local import LocalSurrogate
 
@@ -106,6 +108,15 @@ def test_an_explanation_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatc
     e = golden_cases.make(CASES[name], surrogate, ropelime.explain)
     made = json.loads(e.to_json())
     check(comparable(made), comparable(golden()[name]), name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_interval_from_nothing_to_everything_beside_a_high_trust(name: str) -> None:
+    e = from_dict(golden()[name])
+    assert e.trust is not None
+    assert e.normalized_intervals is not None
+    low, high = e.normalized_intervals.T
+    assert e.trust.value <= WARNED or not ((low <= 0) & (high >= 1)).any()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.believe import fit
+from benchmarks.believe import fit, intervals
 from benchmarks.believe.items import GIVEN
 from benchmarks.evaluation.labels import auroc
 from benchmarks.pages import NONE, number
@@ -31,7 +31,7 @@ _SOURCES = {
     "agentdyn": "calls of agents",
 }
 _BINS = 5
-_PARTS = ((2, 19), (20, 39), (40, 59), (60, 300))
+_DRAWS = 2000  # of truths, if the chances were perfect
 _BASE = "gemma"  # the base model continues its prompt and does not answer it
 
 Found = Sequence[tuple[str, Row]]
@@ -60,7 +60,8 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         base=_base(found),
         grounding=_grounding(rows),
         trust=_trust(rows.get("short", ())),
-        intervals=_intervals(files),
+        intervals=intervals.shares(files),
+        fitted=intervals.fitted(files),
     )
     return [page, *drawn]
 
@@ -91,8 +92,15 @@ def _error(chances: Floats, truth: Floats) -> float:
     )
 
 
+def _by_chance(chances: Floats) -> Floats:
+    """(draws,) the calibration errors that perfect chances have, by the luck of so few answers."""
+    truths = np.random.default_rng(17).random((_DRAWS, len(chances))) < chances
+    return np.array([_error(chances, truth) for truth in truths])
+
+
 def _line(of: str, source: str, judged: Judged) -> list[str]:
     chances, truth = judged
+    luck = _by_chance(chances)
     return [
         _NAMES[of],
         _SOURCES.get(source, source),
@@ -101,10 +109,15 @@ def _line(of: str, source: str, judged: Judged) -> list[str]:
         number(float(chances.mean()), ".2f"),
         number(auroc(chances, truth > 0.5), ".3f"),
         number(_error(chances, truth), ".3f"),
+        number(float(luck.mean()), ".3f"),
+        number(float(np.quantile(luck, 0.95)), ".3f"),
     ]
 
 
-_HEAD = ("it is said that", "answers", "count", "true", "mean chance", "AUROC", "calibration error")
+_HEAD = (
+    "it is said that", "answers", "count", "true", "mean chance", "AUROC", "calibration error",
+    "of perfect chances", "at most",
+)  # fmt: skip
 
 
 def _calibration(found: Found) -> str:
@@ -206,25 +219,3 @@ def _least(row: Row) -> float:
     known = row["inputs"]
     cause = grounded * chance("cause", known)
     return min(chance("rests", known), cause, chance("understood", known))
-
-
-def _intervals(files: Sequence[tuple[Path, Row, list[Row]]]) -> str:
-    """How often what was lost without a part lies in its 90 % interval, by the number of parts."""
-    lines = []
-    for _, header, rows in files:
-        some = [row for row in rows if row.get("lost") and sum(row["lost"]) > 0 and not row["fit"]]
-        if header["preset"] not in ("evidence", "instant"):  # others weigh in nats
-            continue
-        for least, most in _PARTS:
-            inside: list[bool] = []
-            widths: list[float] = []
-            for row in some:
-                if least <= row["features"] <= most:
-                    lost, (low, high) = np.array(row["lost"]), np.array(row["intervals"]).T
-                    inside += ((lost >= low - 1e-4) & (lost <= high + 1e-4)).tolist()
-                    widths += (high - low).tolist()
-            if inside:
-                cells = [f"{np.mean(inside):.1%}", number(float(np.mean(widths)), ".3f")]
-                lines.append([header["preset"], f"{least} to {most}", str(len(inside)), *cells])
-    head = ["preset", "parts of the prompt", "parts in all", "covered", "mean width"]
-    return pages.table(head, lines) if lines else NONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ropelime.files import replacing
 from ropelime.progress import reporting
 
 _HELP = "verdicts, grounding and intervals, held against what is known of answers"
-KINDS = ("asked", "answers", "short", "lfqa", "agentdyn", "faithbench", "citations")
+KINDS = ("asked", "answers", "short", "lfqa", "agentdyn", "faithbench", "citations", "masks")
 _PLACE = Path("src/ropelime/method/learnt.json")
 
 
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     """Explain answers and compare."""
     from itertools import islice
 
-    from benchmarks.believe import items
+    from benchmarks.believe import items, masks
     from benchmarks.believe import run as believe
     from benchmarks.store import Store
 
@@ -57,9 +58,16 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--data FILE is needed.")
     if bool(options.rows) != (options.kind in items.NEED_ROWS):
         raise InputError(f"--rows is needed for {' and '.join(items.NEED_ROWS)}, and for nothing else.")
-    found = items.KINDS[options.kind](options.data, options.rows)
+    fitted = options.kind == "masks"
+    if fitted and options.preset != "evidence":
+        raise InputError(
+            f"masks compares the presets {' and '.join(masks.FITTED)}: leave out --preset."
+        )
+    found: Iterator[Any] = (
+        masks.prompts(options.data) if fitted else items.KINDS[options.kind](options.data, options.rows)
+    )
     last = None if options.limit is None else options.skip + options.limit
-    chosen = list(islice(found, options.skip, last))
+    chosen: list[Any] = list(islice(found, options.skip, last))
     if not chosen:
         raise InputError(f"There are no answers left after --skip {options.skip}.")
     model, name = shared.load_local(options), short(options.surrogate)
@@ -67,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
     settings = {
         "bench": "believe",
         "kind": options.kind,
-        "preset": options.preset,
+        "preset": None if fitted else options.preset,
         "rows": [path.name for path in options.rows],
         "surrogate": {**model.describe(), "name": name},
         "skip": options.skip,
@@ -75,9 +83,12 @@ def run(options: argparse.Namespace) -> None:
         "command": shared.command(options),
         "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
-    store = Store(results, settings, [believe.ITEM])
+    store = Store(results, settings, masks.FITTED if fitted else [believe.ITEM])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
-        believe.run(chosen, model, store, preset=options.preset, progress=report)
+        if fitted:
+            masks.run(chosen, model, store, progress=report)
+        else:
+            believe.run(chosen, model, store, preset=options.preset, progress=report)
     shared.written(options, results)
 
 

@@ -214,7 +214,7 @@ def explain(
         surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
             vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
-            ``e.members`` and the trust say how far they agree.
+            ``e.members`` and the verdicts say how far they agree.
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """

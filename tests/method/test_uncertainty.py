@@ -101,7 +101,8 @@ def test_as_many_readings_as_unknowns_are_judged_by_the_stated_rule(extra: int) 
     coef = np.array([1.0, -3.0, 0.5, 0.2])
     found = estimate_uncertainty(masks, targets, np.ones(4 + extra), coef)
     median, size = 0.75, np.abs(coef)
-    assert np.allclose(found.half_width, 1.645 * np.sqrt((2 * median) ** 2 + (size / 2) ** 2))
+    noise = np.hypot(0.2 * 0.9 * median, 0.8 * 0.2 * np.sqrt(np.mean(coef**2)))
+    assert np.allclose(found.half_width, 1.645 * np.sqrt(noise**2 + (size / 4) ** 2))
     assert math.isnan(found.cv_correlation)
 
 
@@ -193,7 +194,8 @@ def test_two_features_read_in_every_way() -> None:
     scores = scoring([[1, 1], [1, 0], [0, 1]], [[-1.0], [-1.0], [-3.0]])
     found = fit(scores, Recipe.of("nll", "uniform", "wls"))
     assert np.allclose(found.weights, [2, 0])
-    assert np.allclose(found.half_width, 1.645 * np.hypot(2 * 1.0, [1.0, 0.0]))
+    noise = np.hypot(0.1 * 0.9 * 1.0, 0.9 * 0.2 * math.sqrt(2))
+    assert np.allclose(found.half_width, 1.645 * np.hypot(noise, [0.5, 0.0]))
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]])
@@ -212,9 +214,23 @@ def test_a_few_exact_readings_leave_open_what_was_open_before_them(count: int) -
     masks, targets = linear(np.random.default_rng(0), np.array([2.0, -1.0, 0.5]), 30)
     coef, exact = np.array([2.0, -1.0, 0.5]), np.arange(30) < count
     half_width = estimate_uncertainty(
-        masks, targets, np.ones(30), coef, exact, control_variate=True
+        masks, targets, np.ones(30), coef, exact, control_variate=True, least=0.3
     ).half_width
-    assert np.allclose(half_width, 2.0 * 0.5 * np.sqrt((coef**2).mean()))
+    assert np.allclose(half_width, 2.0 * np.hypot(0.4 * np.sqrt((coef**2).mean()), 0.3))
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_cached_readings_are_off_by_something_however_few_and_small(n: int) -> None:
+    masks = resolve_sampler("exhaustive").sample(n, budget=None, rng=np.random.default_rng(0)).masks
+    masks = np.concatenate([np.ones((1, n), bool), masks])
+    targets = masks @ np.full(n, 1e-4)
+    coef = BayesRidge().fit(masks, targets, np.ones(len(masks))).coef
+    cached = np.arange(len(masks)) == 0
+    half_width = estimate_uncertainty(
+        masks, targets, np.ones(len(masks)), coef, cached, shrinks=True, least=0.2
+    ).half_width
+    assert half_width.min() >= 1.645 * 0.2
+    assert half_width.max() < 0.4
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_only_of_messages(tiny: Make) -> None:
         CALL,
         json.loads(CALL),
         {"name": "send_money", "input": {"to": "DE4410029938", "amount": 70}},
-        {"id": "x", "function": {"name": "send_money", "arguments": json.dumps(json.loads(CALL)["arguments"])}},
+        {"id": "x", "custom": {"name": "send_money", "input": {"to": "DE4410029938", "amount": 70}}},
         {"role": "assistant", "content": None, "tool_calls": [
             {"function": {"name": "send_money", "arguments": '{"to": "DE4410029938", "amount": 70}'}}]},
     ],

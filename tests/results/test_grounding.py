@@ -32,12 +32,30 @@ def test_measures_of_two_sentences() -> None:
     scores = scoring([[1, 1], [0, 0]], [[-1.0, -1.0, -4.0, -4.0], [-3.0, -5.0, -4.0, -3.0]])
     sentences = sentences_of(text, (0, len(text)), spans)
     assert sentences == ((0, 9), (10, 19))
-    found = measure(text, sentences, spans, features, scores)
+    found = measure(text, sentences, spans, features, scores, asked="Is the sky blue?")
     assert found.tokens.tolist() == [2, 2]
     assert found.gain.tolist() == [3.0, 0.0], "a fall counts as nothing"
     np.testing.assert_allclose(found.explained, [6 / 8.5, 0])
     np.testing.assert_allclose(found.covered, [1, 0])
     assert found.grounded[0] > found.grounded[1]
+
+
+@pytest.mark.parametrize("answer", ["yes", "No.", "True"])
+def test_a_yes_or_no_says_what_was_asked(answer: str) -> None:
+    features = split(from_text("The mill has a red roof.\n\nCats sleep."), "paragraph")
+    scores = scoring([[1, 1], [0, 0]], [[-1.0], [-1.5]])
+    spans = [(0, len(answer))]
+    near, far, none = (
+        measure(answer, spans, spans, features, scores, asked=asked)
+        for asked in ("Has the mill a red roof?", "Is Rome in Peru?", "")
+    )
+    assert (
+        near.covered[0] == coverage("Has the mill a red roof?", [f.text for f in features]).max() > 0.9
+    )
+    assert far.covered[0] == none.covered[0] == 0
+    assert near.grounded[0] > far.grounded[0]
+    more = f"{answer} indeed"
+    assert measure(more, [(0, len(more))], spans, features, scores, asked="The mill?").covered[0] == 0
 
 
 def grounded(answer: str = ANSWER, documents: list[str] = DOCUMENTS, first: float = 6.0) -> list[bool]:

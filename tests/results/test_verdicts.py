@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from ropelime.method.attribution import Attribution
 from ropelime.method.learnt import chance
 from ropelime.results.grounding import Measures
 from ropelime.results.verdicts import VERDICTS, WARNED, Name, Trust, inputs, judge
-from ropelime.typing import Floats
+from ropelime.typing import Floats, Masks
 from toy import additive, scoring, toy
 
 N = 40
@@ -127,3 +129,34 @@ def test_warnings_of_an_explanation_lower_its_verdicts() -> None:
     )
     assert any("leave the fit underdetermined" in warning for warning in e.diagnostics.warnings)
     assert {v.name: v.probability <= WARNED for v in e.verdicts}["cause"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    coef=st.lists(st.floats(-6, 6), min_size=2, max_size=7),
+    together=st.floats(-6, 6),
+    sampler=st.sampled_from(["leave-one-out", "hadamard:6", "hadamard", "sparse-k-best", "exhaustive"]),
+    regressor=st.sampled_from(["wls", "bayes-ridge"]),
+)
+def test_no_interval_from_nothing_to_everything_beside_a_high_trust(
+    coef: list[float], together: float, sampler: str, regressor: str
+) -> None:
+    def score(masks: Masks) -> Floats:
+        return np.asarray(masks @ np.array(coef) + together * masks[:, 0] * masks[:, 1] - 20)[:, None]
+
+    text = " ".join(f"w{i}" for i in range(len(coef)))
+    e = toy(text, "w0", surrogate=score, sampler=sampler, regressor=regressor)
+    assert e.trust is not None
+    assert e.normalized_intervals is not None
+    low, high = e.normalized_intervals.T
+    if ((low <= 0) & (high >= 1)).any():
+        assert e.trust.value <= WARNED
+
+
+def test_an_interval_that_leaves_everything_open_lowers_the_first_part() -> None:
+    known = replace(fitted(0.6), half_width=np.full(N, 0.1))
+    unknown = replace(known, half_width=np.full(N, 2.0))
+    sure, unsure = (judge(scoring(SINGLE, said()), each, measures(), {}) for each in (known, unknown))
+    assert sure.verdicts[1].probability > WARNED
+    assert unsure.verdicts[1].probability == WARNED
+    assert unsure.verdicts[::2] == sure.verdicts[::2]

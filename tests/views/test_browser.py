@@ -437,7 +437,7 @@ def test_a_phone(open_page: Open) -> None:
     page.locator(".rl-feature").nth(3).tap()
     settle(page)
     assert page.locator(".rl-detail").is_visible()
-    assert "shared rank 1 of 5" in page.inner_text(".rl-detail")
+    assert "shared rank 2 of 5" in page.inner_text(".rl-detail")
     box = page.locator(".rl-detail").bounding_box()
     assert box["y"] + box["height"] <= 741, "the figures stay in view"
     page.locator(".rl-sentence").first.tap()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ropelime import InputError
+from ropelime.method import targets
 from ropelime.views import plots
 from toy import COEF, additive, toy
 
@@ -33,6 +34,24 @@ def test_bars_are_the_weights_from_the_largest_on() -> None:
     assert [patch.get_hatch() for patch in axes.patches] == [None, None, "////"]
     older = plots.ranked(replace(e, intervals=None)).axes[0]
     assert older.get_xlabel() == "weight, nats"
+
+
+def test_a_feature_without_a_share_has_none_beside_its_name() -> None:
+    e = replace(toy(sampler="exhaustive"), weights=np.array([1.0, 0, 0, 0, 0]))
+    e = replace(e, normalized_weights=np.array([1.0, 0, 0, 0, 0]))
+    (axes,) = plots.ranked(e, top=2).axes
+    assert names(axes.yaxis) == ["red  100%", "green  –"]
+
+
+def test_a_long_unit_lies_within_the_figure() -> None:
+    prompt = "Whole sentences with so MANY wide words are cut off beside a bar. Short."
+    e = toy(prompt, features="sentence", surrogate=additive([1.0, 2.0]))
+    figure = plots.ranked(replace(e, config={**e.config, "unit": targets.SHARE}))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    box = axes.xaxis.label.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
 
 
 def test_intervals_are_drawn_where_they_are_known() -> None:

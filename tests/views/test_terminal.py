@@ -208,9 +208,13 @@ def test_the_key_has_no_sign_that_no_weight_can_have() -> None:
 
 
 def test_a_fit_that_does_not_exist_has_no_figure() -> None:
-    e = signalled()
+    e = toy(sampler="exhaustive")
     assert "· R² " in shown(e)
     assert "· R² " not in shown(replace(e, diagnostics=replace(e.diagnostics, r2=float("nan"))))
+    alone = toy(sampler="leave-one-out")
+    assert alone.diagnostics.r2 == pytest.approx(1)
+    assert "· R² " not in shown(alone), "as many scores as unknowns: any fit is exact"
+    assert "No R²" in alone.to_html()
 
 
 def test_names_of_a_loaded_file_cannot_act_on_the_terminal() -> None:

@@ -13,7 +13,7 @@ from ropelime.method.kernels import Kernel, resolve_kernel
 from ropelime.method.regression import LinearFit, Regressor, resolve_regressor, weighted_r2
 from ropelime.method.scores import Scores
 from ropelime.method.targets import Evidence, Instant, Target, dependence, resolve_target
-from ropelime.method.uncertainty import estimate_uncertainty
+from ropelime.method.uncertainty import CACHED, estimate_uncertainty
 from ropelime.registry import describe
 from ropelime.typing import Floats
 
@@ -106,6 +106,7 @@ def fit(
         scores.exact,
         control_variate=control_variate,
         shrinks=regressor.estimates_prior,
+        least=CACHED / (scores.logprob.shape[1] if target.per_token else 1),
     )
     judged = scores.exact if control_variate else np.ones(len(values), dtype=bool)
     fitted = Attribution(

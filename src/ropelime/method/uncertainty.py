@@ -14,12 +14,15 @@ LEVEL = 0.90
 _Z = 1.645  # of a normal distribution, for that level
 _SAME = 1e-24  # targets with less than this in squares do not vary: only rounding is left
 # With as many scores as unknowns there are no residuals. Leave-one-out weights were compared with fits
-# on many more masks: a weight is off by about half of itself, and by twice the median.
-_OWN_PART, _MEDIANS = 0.5, 2.0
+# on many more masks: a weight is off by about a quarter of itself, and by the median where there are
+# so many features that most do nothing. Of few, the one in the middle matters itself: there it is off
+# by a fifth of the root mean square.
+_OWN_PART, _MEDIANS, _OF_FEW, _MANY = 0.25, 0.9, 0.2, 20
 # A weight from cached scores differs from that of exact ones by about so many times the root mean
-# square of all weights. With cached scores as a control variate, so many standard deviations cover
-# the level.
-_PRIOR, _CONTROLLED = 0.5, 2.0
+# square of all weights, and by CACHED nats however small they are. With cached scores as a control
+# variate, so many standard deviations cover the level.
+_PRIOR, _CONTROLLED = 0.4, 2.0
+CACHED = 0.2
 _TOO_FEW = 4  # exact scores, that of the full prompt among them
 _OWN = 1e-9  # one minus the leverage of a score that determines its own prediction
 _RIDGE = 1e-3  # of the mean variance of a column, so that features that always go together have a width
@@ -44,32 +47,35 @@ def estimate_uncertainty(
     *,
     control_variate: bool = False,
     shrinks: bool = False,
+    least: float = 0.0,
 ) -> Uncertainty:
     """Estimate how certain a fit of (N,) targets on (N, n) masks is, from its (n,) coefficients.
 
     ``exact`` (N,) says which scores are exact, all of them by default, and ``control_variate`` whether
     the others served as a control variate for them. A fit that ``shrinks`` coefficients to zero leaves
-    residuals however few scores there are.
+    residuals however few scores there are. ``least`` is the standard deviation, in the unit of the
+    targets, of what cached scores are off by at least.
     """
     size, n = np.abs(coef), len(coef)
     typical = float(np.sqrt((coef**2).mean()))
+    prior = float(np.hypot(_PRIOR * typical, least))
     exact = np.ones(len(masks), dtype=bool) if exact is None else exact
     used = weights > 0  # a score of weight zero carries no information
     if control_variate:
         some = used & exact
         if some.sum() < _TOO_FEW:  # no residuals: only the prior is known
-            return Uncertainty(np.full(n, _CONTROLLED * _PRIOR * typical), float("nan"))
-        return _spread(masks[some], targets[some], weights[some], coef, _PRIOR * typical)
+            return Uncertainty(np.full(n, _CONTROLLED * prior), float("nan"))
+        return _spread(masks[some], targets[some], weights[some], coef, prior)
     masks, targets, weights = masks[used], targets[used], weights[used]
-    if len(masks) <= n + 2:
-        if not shrinks or not typical or (masks.sum(1) >= n - 1).all():
-            rule = _Z * np.hypot(_MEDIANS * np.median(size), _OWN_PART * size)
-            return Uncertainty(rule, float("nan"))
-        return _spread(masks, targets, weights, coef, typical)
-    sure = _spread(masks, targets, weights, coef)
+    few = len(masks) <= n + 2
+    if few and (not shrinks or not typical or (masks.sum(1) >= n - 1).all()):
+        many = min(1.0, n / _MANY)
+        noise = np.hypot(many * _MEDIANS * np.median(size), (1 - many) * _OF_FEW * typical)
+        return Uncertainty(_Z * np.hypot(noise, _OWN_PART * size), float("nan"))
+    sure = _spread(masks, targets, weights, coef, typical if few else 0.0)
     if exact.all():
         return sure
-    return Uncertainty(np.hypot(sure.half_width, _Z * _PRIOR * typical), sure.cv_correlation)
+    return Uncertainty(np.hypot(sure.half_width, _Z * prior), sure.cv_correlation)
 
 
 def _spread(

@@ -13,6 +13,7 @@ from ropelime.errors import RopeLimeError
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
 from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
+from ropelime.text.lexical import pinned
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
@@ -150,7 +151,8 @@ def judge_sentences(e: ExplanationData) -> tuple[GroundedSentence, ...]:
 
 def measure_sentences(e: ExplanationData, spans: Sequence[Span]) -> Measures:
     """What sentences owe to the prompt, by one surrogate."""
-    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores)
+    asked = pinned(e.prompt, e.features)
+    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores, asked=asked)
 
 
 def _weights(e: ExplanationData, start: int, end: int) -> Floats:

@@ -46,6 +46,10 @@ class Diagnostics:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
+    def has_residuals(self, features: int) -> bool:
+        """Whether R² says something: not where any fit of so many features would be exact."""
+        return np.isfinite(self.r2) and not (self.masks_scored == features and self.r2 >= _EXACT)
+
 
 def diagnose(
     scores: Scores,
@@ -57,7 +61,7 @@ def diagnose(
 ) -> Diagnostics:
     """Examine a fit and its scores: the full prompt, the prompt with no feature, then the masks."""
     exact = len(scores.masks) == scores.masks.shape[1] + 2 and not fitted.r2 < _EXACT  # or undefined
-    note = "The fit has as many scores as unknowns: it is exact, and its R² says nothing."
+    note = "The fit has as many scores as unknowns, so that it is exact: its R² would say nothing."
     return Diagnostics(
         r2=fitted.r2,
         effective_samples=fitted.effective_samples,

@@ -12,11 +12,11 @@ from ropelime.errors import InputError
 from ropelime.method.attribution import normalized
 from ropelime.method.uncertainty import LEVEL, rank_correlation
 from ropelime.results.explanation import Cost, ExplanationData, slice_output
-from ropelime.results.verdicts import Trust
+from ropelime.results.verdicts import judge_together, leaves_open
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
-_AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which the trust says so
+_AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which the verdict says so
 
 
 def combine(members: Sequence[ExplanationData]) -> ExplanationData:
@@ -40,14 +40,24 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     pairs = combinations(np.abs(each), 2)
     # Mean pairwise rank correlation; 0 where one has no ranking.
     agreement = float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
-    trusted = [m.trust for m in members if m.trust is not None]
+    intervals = _intervals(members, each, totals)
+    first_of_all = int(np.argmax(np.abs(weights)))
+    shares = [
+        (float(m.normalized_weights.max()), float(m.normalized_weights[first_of_all])) for m in members
+    ]
     return replace(
         first,
         normalized_weights=normalized(weights),
         weights=weights,
         token_weights=_by_token(members, totals),
-        intervals=_intervals(members, each, totals),
-        trust=_trust(trusted, agreement, [_name(m) for m in members]) if trusted else None,
+        intervals=intervals,
+        trust=judge_together(
+            [m.trust for m in members if m.trust is not None],
+            shares,
+            agreement,
+            _alike(members, agreement),
+            nothing_known=intervals is not None and leaves_open(weights, np.ptp(intervals, axis=1) / 2),
+        ),
         cost=Cost(
             sum(m.cost.masks for m in members),
             sum(m.cost.tokens for m in members),
@@ -119,14 +129,13 @@ def _overlap(start: int, end: int, over: Sequence[Span]) -> Floats:
     return np.asarray(shared / shared.sum())
 
 
-def _trust(trusted: Sequence[Trust], agreement: float, names: Sequence[str]) -> Trust:
-    """The mean of the members' trust, lowered where they disagree."""
-    value = float(np.mean([t.value for t in trusted])) * (0.5 + 0.5 * max(agreement, 0.0))
+def _alike(members: Sequence[ExplanationData], agreement: float) -> str:
+    """How far the members agree, as a sentence."""
+    names = [_name(member) for member in members]
     who = " and ".join([", ".join(names[:-1]), names[-1]])
     if agreement < _DIFFER:
-        return Trust(value, f"{who} disagree about the ranking: treat it as a hint only.")
-    how = "rank the parts alike" if agreement >= _AGREE else "agree in part"
-    return Trust(value, f"{who} {how}. {trusted[0].text}")
+        return f"{who} disagree about the ranking."
+    return f"{who} {'rank the parts alike' if agreement >= _AGREE else 'agree in part'}."
 
 
 def for_output(e: ExplanationData, start: int, end: int) -> ExplanationData:

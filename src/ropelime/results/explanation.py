@@ -18,7 +18,7 @@ from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
 from ropelime.text.actions import is_call
 from ropelime.text.features import Feature
-from ropelime.text.lexical import coverage, shared_words
+from ropelime.text.lexical import coverage, pinned, shared_words
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
 
@@ -243,7 +243,10 @@ def explained(
     noticed = notice(known["prompt"], known["features"], answer, len(spans))
     warnings = (*warn(scores, attribution), *noticed)
     sentences = grounding.sentences_of(known["output"], known["span"], spans)
-    measured = grounding.measure(known["output"], sentences, spans, known["features"], scores)
+    asked = pinned(known["prompt"], known["features"])
+    measured = grounding.measure(
+        known["output"], sentences, spans, known["features"], scores, asked=asked
+    )
     return ExplanationData(
         normalized_weights=attribution.normalized_weights,
         weights=weights,

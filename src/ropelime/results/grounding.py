@@ -3,8 +3,9 @@
 Two measures of a sentence need nothing that an explanation does not have already. *Explained*: without
 the features the surrogate is surprised by the sentence, and with them less; the part of its surprise
 that is gone. *Covered*: the words of the sentence that one single feature has, rare ones counting for
-more. Both count for the sentence itself and, as means, for the whole answer: an answer that was written
-from the documents is so in most of its sentences. ``python -m benchmarks believe`` learns how much.
+more. A mere yes or no says what the question says, so its words are those of the question. Both count
+for the sentence itself and, as means, for the whole answer: an answer that was written from the
+documents is so in most of its sentences. ``python -m benchmarks believe`` learns how much.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from ropelime.method.learnt import chance
 from ropelime.method.scores import Scores
 from ropelime.text import segmentation
 from ropelime.text.features import Feature
-from ropelime.text.lexical import coverage
+from ropelime.text.lexical import coverage, words
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
 _GROUNDED = 0.5  # a sentence of a smaller chance is said to have no source
+# Answers that repeat nothing: they say that what was asked is so, or is not.
+_BARE = {"yes", "no", "true", "false", "ja", "nein", "oui", "non", "sí", "si", "sì", "да", "нет"}
 _SURE = 0.5  # nats: a sentence without any surprise has nothing to explain
 
 
@@ -110,6 +113,8 @@ def measure(
     output_spans: Sequence[Span],
     features: Sequence[Feature],
     scores: Scores,
+    *,
+    asked: str,
 ) -> Measures:
     """Measure the sentences of an answer.
 
@@ -119,6 +124,7 @@ def measure(
         output_spans: Where its tokens lie.
         features: The parts of the prompt.
         scores: The full prompt first, then the prompt with no feature.
+        asked: The text of the prompt outside the features: the question, if there is one.
     """
     with_all, without = scores.logprob[0], scores.logprob[1]
     rise = np.maximum(with_all - without, 0.0)
@@ -130,7 +136,9 @@ def measure(
         tokens.append(len(inside))
         gain.append(risen / len(inside))
         explained.append(risen / (risen + max(left, 0.0) + _SURE))
-        covered.append(float(coverage(output[start:end], parts).max(initial=0.0)))
+        said = words(output[start:end])
+        text = asked if said and _BARE.issuperset(said) else output[start:end]
+        covered.append(float(coverage(text, parts).max(initial=0.0)))
     return Measures(*(np.array(each, dtype=float) for each in (tokens, gain, explained, covered)))
 
 

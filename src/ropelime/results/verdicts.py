@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ from ropelime.method.attribution import Attribution
 from ropelime.method.learnt import chance
 from ropelime.method.scores import Scores
 from ropelime.results.grounding import Measures
+from ropelime.typing import Floats
 
 Name = Literal["rests", "cause", "understood"]
 VERDICTS: tuple[Name, ...] = get_args(Name)
@@ -19,6 +20,8 @@ VERDICTS: tuple[Name, ...] = get_args(Name)
 _BLIND = 0.1  # trust where there is nothing to go by
 _STILL = 1e-3  # nats: less is rounding
 WARNED = 0.5  # a verdict that a warning is about has at most this chance
+_SMALL = 1e-3  # shares below this are all alike
+_UNTESTED = " No part was removed to test it."
 # By the least chance that each sentence is said at.
 _WORDS: Mapping[Name, tuple[tuple[float, str], ...]] = {
     "rests": (
@@ -82,7 +85,8 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
         scores: What was fitted.
         fitted: The fit.
         measured: What the sentences of the answer owe to the prompt.
-        warned: Verdicts that a warning is about.
+        warned: Verdicts that a warning is about. An interval that leaves everything open lowers
+            ``cause`` as a warning does.
     """
     known = inputs(fitted, measured)
     chances: dict[Name, float] = {
@@ -90,15 +94,67 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
         "cause": float(measured.grounded.max()) * chance("cause", known),
         "understood": chance("understood", known),
     }
+    if leaves_open(fitted.weights, fitted.half_width):
+        warned = {**warned, "cause": "an interval from nothing to everything"}
     chances = {name: min(p, WARNED) if name in warned else p for name, p in chances.items()}
     said = {name: _said(name, p) for name, p in chances.items()}
     if not fitted.from_masks:
-        said["cause"] += " No part was removed to test it."
+        said["cause"] += _UNTESTED
     if blind := _blind(scores, fitted):
         chances["cause"], said["cause"] = min(chances["cause"], _BLIND), blind
-    verdicts = tuple(Verdict(name, p, said[name]) for name, p in chances.items())
-    least = min(verdicts, key=lambda verdict: verdict.probability)
-    return Trust(least.probability, least.text, verdicts)
+    return _summed(Verdict(name, p, said[name]) for name, p in chances.items())
+
+
+def judge_together(
+    members: Sequence[Trust],
+    shares: Sequence[tuple[float, float]],
+    agreement: float,
+    alike: str,
+    *,
+    nothing_known: bool,
+) -> Trust:
+    """Judge an explanation by several surrogates: the means of their chances.
+
+    Each member judges its own first part; its chance that the first part of all is a cause is what it
+    would be for a part of that share. Surrogates that rank the parts differently cannot all be right,
+    so the chance that they follow the answer is halved where their rankings have nothing in common.
+
+    Args:
+        members: What was judged of each.
+        shares: For each, the normalised weights of its own first part and of the first part of all.
+        agreement: Mean rank correlation of their weights.
+        alike: How far they agree, as a sentence.
+        nothing_known: Whether an interval of the mean weights :func:`leaves_open` everything.
+    """
+    follow = 0.5 + 0.5 * max(agreement, 0.0)
+    factors = [{"cause": _cause(of_all) / _cause(own), "understood": follow} for own, of_all in shares]
+    verdicts = []
+    for each in zip(*(trust.verdicts for trust in members), strict=True):
+        name = each[0].name
+        pairs = zip(each, factors, strict=True)
+        probability = float(np.mean([v.probability * factor.get(name, 1.0) for v, factor in pairs]))
+        if name == "cause" and nothing_known:
+            probability = min(probability, WARNED)
+        text = _said(name, probability)
+        if name == "understood":
+            text = f"{alike} {text}"
+        elif name == "cause" and probability <= _BLIND and len({v.text for v in each}) == 1:
+            text = each[0].text  # it says why nothing is known
+        elif name == "cause" and all(v.text.endswith(_UNTESTED) for v in each):
+            text += _UNTESTED
+        verdicts.append(Verdict(name, probability, text))
+    return _summed(verdicts)
+
+
+def _cause(share: float) -> float:
+    """The chance that a part with this normalised weight is a cause, whatever the answer."""
+    return chance("cause", {"first": float(np.log(max(share, _SMALL)))})
+
+
+def _summed(verdicts: Iterable[Verdict]) -> Trust:
+    every = tuple(verdicts)
+    least = min(every, key=lambda verdict: verdict.probability)
+    return Trust(least.probability, least.text, every)
 
 
 def inputs(fitted: Attribution, measured: Measures) -> dict[str, float]:
@@ -116,7 +172,7 @@ def inputs(fitted: Attribution, measured: Measures) -> dict[str, float]:
         "gain_most": float(np.log1p(measured.gain.max())),
         "gain_sum": float(np.log1p(mean * measured.tokens.sum())),
         "covered_most": float(measured.covered.max()),
-        "first": float(np.log(max(float(fitted.normalized_weights.max()), 1e-3))),
+        "first": float(np.log(max(float(fitted.normalized_weights.max()), _SMALL))),
     }
 
 
@@ -129,6 +185,12 @@ def _blind(scores: Scores, fitted: Attribution) -> str:
     if fitted.from_masks and np.abs(logprob - logprob[0]).max() < _STILL:
         return "No ablation moved the answer: the ranking means nothing."
     return "" if fitted.weights.any() else "Nothing tells the parts apart: the ranking means nothing."
+
+
+def leaves_open(weights: Floats, half_width: Floats) -> bool:
+    """Whether the interval of a share reaches from nothing to everything, so that nothing is known."""
+    size = np.abs(weights)
+    return bool(((size <= half_width) & (size + half_width >= size.sum())).any())
 
 
 def _said(name: Name, probability: float) -> str:

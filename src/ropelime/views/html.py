@@ -246,6 +246,9 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         f"its features ({nats}). The larger the drop, the more there is to explain."
     )
     fit = "How much of the variance between masked prompts the sum of single weights explains (R²)."
+    says = d.has_residuals(len(e.features))
+    if not says:
+        fit = "No R²: there are as many scores as unknowns, or the scores do not vary."
     count = "Masked prompts far from the full one count less in the fit; this is how many remain."
     chances = f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}"
     scored = len(e.surrogate_scores.masks) - 1
@@ -254,7 +257,7 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         return rows
     return [
         *rows,
-        ["Fit", f"{max(d.r2, 0):.0%}" if math.isfinite(d.r2) else "none", fit],
+        ["Fit", f"{max(d.r2, 0):.0%}" if says else "none", fit],
         ["Effective sample size", f"{d.effective_samples:.0f} of {scored}", count],
     ]
 

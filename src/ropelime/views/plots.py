@@ -13,6 +13,7 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
+from ropelime.views.findings import has_share
 
 # Okabe and Ito's blue and vermilion: distinct for every common kind of colour blindness.
 BLUE, ORANGE = "#0072B2", "#D55E00"
@@ -56,12 +57,18 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
                 fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.8)
-        names = [f"{_name(feature.text)}  {feature.normalized_weight:.0%}" for feature in largest]
+        shares = [
+            f"{feature.normalized_weight:.0%}" if has_share(e, feature.index) else "–"
+            for feature in largest
+        ]
+        names = [f"{_name(f.text)}  {share}" for f, share in zip(largest, shares, strict=True)]
         axes.set_yticks(at, names, parse_math=False)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(unit)
+        axes.set_xlabel(
+            unit, loc="right"
+        )  # it may be wider than the axes, and there is room to the left
         return figure
 
 

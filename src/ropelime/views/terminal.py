@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -197,7 +196,7 @@ def _ranking(explanation: ExplanationData, top: int, width: int) -> Table:
 def _summary(explanation: ExplanationData) -> str:
     cost, d = explanation.cost, explanation.diagnostics
     seconds = f" in {cost.seconds:.1f} s" if cost.seconds is not None else ""
-    r2 = f" · R² {d.r2:.2f}" if math.isfinite(d.r2) else ""  # where something was fitted
+    r2 = f" · R² {d.r2:.2f}" if d.has_residuals(len(explanation.features)) else ""
     return (
         f"{surrogates(explanation)} scored {cost.masks} masked prompts, "
         f"{cost.tokens:,} tokens{seconds} · answer {d.logprob_full:.2f} nats per token with the "
