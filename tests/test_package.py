@@ -42,7 +42,6 @@ ORDER = [
     ["results.explanation"],
     ["results.ensemble", "results.validation", "results.annotations"],
     ["results.citations", "results.serialization"],
-    ["results.decisions"],
     ["results.assertions"],
     ["results.audit", "results.digest"],
     ["results.summary"],
@@ -50,8 +49,7 @@ ORDER = [
     ["steps", "answering"],
     ["verify"],
     ["explain"],
-    ["ask", "audit", "summary", "guard"],
-    ["trace"],
+    ["ask", "audit", "summary", "trace"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -63,7 +61,7 @@ MAY_IMPORT = {
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
 ROOMS = ("text", "method", "results")
-FUNCTIONS = ("ask", "audit", "explain", "guard", "summary", "trace")  # each in a module of its own name
+FUNCTIONS = ("ask", "audit", "explain", "summary", "trace")  # each in a module of its own name
 
 
 def part(file: Path) -> str:
@@ -181,7 +179,6 @@ def test_exports() -> None:
         "ask",
         "audit",
         "explain",
-        "guard",
         "load",
         "load_surrogate",
         "summary",
