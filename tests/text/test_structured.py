@@ -50,7 +50,19 @@ def test_long_values_are_cut_into_sentences_and_lines() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", "Lamps.", "[1] Lamps are on.", "{open", "[1, 2}]]", "(1, 2)", "{a} and {b}", "[x"],
+    [
+        "",
+        "{}",
+        "[]",
+        "Lamps.",
+        "[1] Lamps are on.",
+        "{open",
+        "[1, 2}]]",
+        "(1, 2)",
+        "{a} and {b}",
+        "[x",
+        "[The lamp, which is green, was lit by Ann, who lived in Kessel, a town on the Dray, in May.]",
+    ],
 )
 def test_other_text_is_prose(text: str) -> None:
     assert fields(text) is None

@@ -20,6 +20,8 @@ _STRINGS = {
     for quote in "\"'"
 }
 _LINE_END = regex.compile(r"\\++n")  # a line end as an escape: as good as an empty line
+# Brackets around a text, a number or a constant; prose in brackets is prose.
+_START = regex.compile(r"\s*+[{\[][\s{\[(]*+(?:[\"'\-\d]|(?:true|false|null|True|False|None)\b)")
 _MARK = regex.compile(r"[\"'{}\[\](),]")
 
 
@@ -34,8 +36,7 @@ def fields(text: str) -> list[Span] | None:
 
     They tile the text. Short neighbours in one object are joined; long values are cut into sentences.
     """
-    bare = text.strip()
-    if len(bare) < 2 or bare[0] not in "{[" or bare[-1] not in "}]":
+    if _START.match(text) is None or text.rstrip()[-1:] not in ("}", "]"):
         return None
     found = _items(text)
     if found is None:
