@@ -72,10 +72,12 @@ def add(commands: Any) -> None:
     shared.add_data(kind)
     shared.add_model(kind)
     kind.set_defaults(run=run)
-    text = "results of `closed` with the present weights of the signals, where these were others"
-    again = shared.new_command(commands, "reweigh", text)
-    again.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed results")
-    again.set_defaults(run=reweigh)
+    text = "results of `closed` with the present presets beside earlier ones; nobody is asked again"
+    again = shared.new_command(commands, "renew", text)
+    again.add_argument("results", type=Path, metavar="FILE", help="compressed results")
+    again.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data of the run")
+    shared.add_model(again)
+    again.set_defaults(run=renew)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -151,24 +153,28 @@ def run(options: argparse.Namespace) -> None:
     shared.written(options, results)
 
 
-def reweigh(options: argparse.Namespace) -> None:
-    """Add the ranking by the present weights to runs with other ones."""
-    from benchmarks.closed.reweigh import reweigh as again
+def renew(options: argparse.Namespace) -> None:
+    """Put the present presets into the rows of an older run."""
+    from benchmarks.closed import cases
+    from benchmarks.closed.renew import renew as again
     from benchmarks.store import read, rewrite
     from ropelime.method.learnt import EVIDENCE, INSTANT
 
-    wanted = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
-    for path in options.results:
-        header, rows = read(path)
-        if header.get("bench") != "closed" or "signals" not in header:
-            raise InputError(f"{path} does not say how much each signal counted.")
-        counted = header["signals"]
-        if counted != wanted:
-            for surrogate in header["surrogates"]:
-                rows = [again(row, surrogate, counted, wanted, header["seed"]) for row in rows]
-            header = {**header, "signals": wanted, "ran_with": counted}
-            rewrite(path, [header, *rows])
-        print(f"{path} counts the signals as {wanted}.")
+    header, rows = read(options.results)
+    name = short(options.surrogate)
+    if header.get("bench") != "closed" or name not in header.get("surrogates", {}):
+        raise InputError(f"{options.results} has no rankings by {name} in the arena of `closed`.")
+    known = {case.id: case for case in cases.KINDS[header["kind"]](options.data)}
+    surrogate, found = shared.load_local(options), []
+    with reporting(shared.progress(options, name), name) as report:
+        for done, row in enumerate(rows):
+            if report:
+                report(done, len(rows))
+            found.append(again(row, known[row["example"]], surrogate, name, header["signals"]))
+    present = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
+    changed = {"signals": present, "renewed_by": shared.command(options)}
+    rewrite(options.results, [{**header, **changed}, *found])
+    shared.written(options, options.results)
 
 
 def _served(options: argparse.Namespace) -> AnsweringModel | None:

@@ -28,6 +28,13 @@ def add(commands: Any) -> None:
         metavar="X",
         help="how much words count in preset='instant', the rest being attention (default 0.7)",
     )
+    kind.add_argument(
+        "--cited",
+        nargs=2,
+        type=int,
+        metavar=("FIRST", "LAST"),
+        help="learn from the labels of people too: of the questions from number FIRST to before LAST",
+    )
     kind.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
     shared.add_model(kind)
     kind.set_defaults(run=run)
@@ -49,13 +56,19 @@ def run(options: argparse.Namespace) -> None:
             found += learn.lessons(known, known_rows, surrogate, report)
     if not found:
         raise InputError("No ablation did anything in these rows: there is nothing to learn.")
-    learnt = learn.learn(found, surrogate, options.instant_words)
+    labelled: list[learn.Effects] = []
+    if options.cited:
+        chosen = cases.reference(options.data)[slice(*options.cited)]
+        with reporting(shared.progress(options, "cited"), "cited") as report:
+            labelled = learn.cited(chosen, surrogate, report)
+    learnt = learn.learn(found, labelled, surrogate, options.instant_words)
     learnt["made_by"] = " ".join(
         [
             "python -m benchmarks learn",
             *(path.name for path in options.rows),
             "--data",
             options.data.name,
+            *(["--cited", *map(str, options.cited)] if options.cited else []),
         ]
     )
     kept = {} if not _PLACE.exists() else json.loads(_PLACE.read_text(encoding="utf-8"))

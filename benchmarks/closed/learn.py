@@ -2,9 +2,10 @@
 
 For each prompt, an answering model has shown what is lost without each part (``closed --labels-only``):
 the drop of its answer's log-probability, relative to that without any part; and how far its answer
-changes. Signals give shares to the parts. Their weights are those of a mixture under which both are
-most likely, found by expectation maximisation: a convex problem without settings. Heads are learnt from
-what is lost alone, and those below half a per cent are left out.
+changes. For other prompts, people have said which parts they would cite. Signals give shares to the
+parts. Their weights are those of a mixture under which all of this is most likely, found by expectation
+maximisation: a convex problem without settings. Heads are learnt from what is lost alone, and those
+below half a per cent are left out.
 """
 
 from __future__ import annotations
@@ -52,19 +53,41 @@ class Lesson:
     heads: Floats
 
 
-def lesson(case: Case, row: Row, surrogate: LocalSurrogate) -> Lesson:
-    """What a row teaches about a surrogate."""
-    lost = np.clip(lost_without(row), 0, 1)
-    task = Task(case.prompt, row["output"], Options(features=case.spans))
+Effects = tuple[Floats, Floats]  # (signals, n) shares, and (n,) what a part did or was
+
+
+def shares_of(case: Case, output: str, surrogate: LocalSurrogate) -> Floats:
+    """(signals, n) the shares that each signal gives to the parts of a prompt."""
+    task = Task(case.prompt, output, Options(features=case.spans))
     (e,) = explain_many([task], [surrogate])
     assert isinstance(e, ExplanationData)
     nothing = np.zeros(len(case.spans))
+    return np.stack([e.signals.get(name, nothing) for name in SIGNALS])
+
+
+def lesson(case: Case, row: Row, surrogate: LocalSurrogate) -> Lesson:
+    """What a row teaches about a surrogate."""
+    lost = np.clip(lost_without(row), 0, 1)
     features = split(case.prompt, case.spans, token_spans=surrogate.token_spans)
     scorer = surrogate.prepare(case.prompt, features, row["output"], ablation=Ablation())
     mass = attention.of_parts(surrogate, scorer.tokenized)
     shares = sharpened(mass.reshape(-1, mass.shape[-1]).T).T.reshape(mass.shape)
     changed = np.clip(1 - np.array(row["kept"][1:]), 0, 1)
-    return Lesson(lost, changed, np.stack([e.signals.get(name, nothing) for name in SIGNALS]), shares)
+    return Lesson(lost, changed, shares_of(case, row["output"], surrogate), shares)
+
+
+def cited(
+    cases: Sequence[Case],
+    surrogate: LocalSurrogate,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Effects]:
+    """The shares of the signals, and the parts that people would cite; each case has an answer."""
+    found = []
+    for number, case in enumerate(cases):
+        if progress:
+            progress(number, len(cases))
+        found.append((shares_of(case, case.output or "", surrogate), case.gold.astype(float)))
+    return found
 
 
 def lessons(
@@ -87,21 +110,22 @@ def lessons(
     return [each for each in found if each.lost.sum() > _LEAST_LOST]
 
 
-def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
-    """(K,) weights of (K, n) shares under which what ablations did is most likely.
+def mixture(*kinds: Sequence[Effects]) -> Floats:
+    """(K,) weights of K signals under which what parts did is most likely.
 
-    Every kind of effect counts the same. In it, a prompt counts for as much as the most that one
-    ablation did.
+    Every kind of effect counts the same. In it, a prompt counts for as much as the most that one part
+    did.
 
     Args:
-        shares: The shares that each of K signals gives to the n parts of each prompt.
-        *kinds: (n,) for each prompt what removing each part did, once for each kind of effect.
+        *kinds: For each kind of effect and each prompt (K, n) the shares that the signals give to its n
+            parts, and (n,) what each part did: what removing it changed, or whether it was cited.
     """
-    weights = np.full(len(shares[0]), 1 / len(shares[0]))
+    signals = len(kinds[0][0][0])
+    weights = np.full(signals, 1 / signals)
     effects = [
-        (share, effect / effect.sum(), float(effect.max()) / sum(float(e.max()) for e in kind))
+        (share, effect / effect.sum(), float(effect.max()) / sum(float(e.max()) for _, e in kind))
         for kind in kinds
-        for share, effect in zip(shares, kind, strict=True)
+        for share, effect in kind
         if effect.sum() > _LEAST_LOST
     ]
     for _ in range(_ITERATIONS):
@@ -114,18 +138,24 @@ def mixture(shares: Sequence[Floats], *kinds: Sequence[Floats]) -> Floats:
     return weights
 
 
-def learn(found: Sequence[Lesson], surrogate: LocalSurrogate, words: float) -> dict[str, Any]:
+def learn(
+    found: Sequence[Lesson], labelled: Sequence[Effects], surrogate: LocalSurrogate, words: float
+) -> dict[str, Any]:
     """The contents of ``learnt.json`` out of lessons.
 
     Args:
         found: The lessons.
+        labelled: What people would cite.
         surrogate: The model that they are about.
         words: How much the words count beside attention in ``preset="instant"``.
     """
-    lost = [each.lost for each in found]
-    evidence = mixture([each.signals for each in found], lost, [each.changed for each in found])
+    kinds = [
+        [(each.signals, each.lost) for each in found],
+        [(each.signals, each.changed) for each in found],
+    ]
+    evidence = mixture(*kinds, *([labelled] if labelled else []))
     layers, count, _ = found[0].heads.shape
-    weights = mixture([each.heads.reshape(layers * count, -1) for each in found], lost)
+    weights = mixture([(each.heads.reshape(layers * count, -1), each.lost) for each in found])
     kept = np.flatnonzero(weights >= _LEAST_HEAD)
     weights = weights[kept] / weights[kept].sum()
     heads = [
@@ -136,5 +166,5 @@ def learn(found: Sequence[Lesson], surrogate: LocalSurrogate, words: float) -> d
         "evidence": dict(zip(SIGNALS, np.round(evidence, 3).tolist(), strict=True)),
         "instant": {"attention": round(1 - words, 3), "words": words},
         "heads": {surrogate.shape: heads},
-        "prompts": len(found),
+        "prompts": len(found) + len(labelled),
     }

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.closed.measures import NO_EFFECT, SIGNALS, lost_without
-from benchmarks.closed.reweigh import shares
+from benchmarks.closed.measures import NO_EFFECT, lost_without
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
-from ropelime.method.attribution import half_width
-from ropelime.method.learnt import EVIDENCE
 from ropelime.results.verification import CHANGED_BELOW
 
 BASELINE = "BM25(question + 2 × answer)"
@@ -75,12 +72,11 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     answers = any(row.get("measured") == "answers" for row in used)
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
-    ran = (header.get("ran_with") or header.get("signals") or {}).get("evidence")
     calibration = [
         block
         for surrogate in header.get("surrogates", ())
         for method in ("evidence", "instant")
-        for block in _calibration(used, f"{surrogate}: {method}", ran)
+        for block in _calibration(used, f"{surrogate}: {method}")
     ]
     return pages.blocks(
         f"### {title}",
@@ -103,42 +99,15 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     )
 
 
-def _calibration(rows: Sequence[Row], name: str, counted: Mapping[str, float] | None) -> list[str]:
+def _calibration(rows: Sequence[Row], name: str) -> list[str]:
     """What weights were followed by: in groups of equal size, the smallest first."""
     if name not in rows[0]["rankings"]:
         return []
-    blocks = []
     pairs = [pair for row in rows for pair in _lost(row, name)]
-    if pairs:
-        blocks += [
-            f"Weights of *{name}*, and the part of the prompt's effect that was lost without the part:",
-            _groups("weight", "lost", pairs, 12),
-        ]
-        apart = f"{name} without {SIGNALS[0]}"  # by such rows the signals can be told apart
-        if counted and name.endswith(": evidence") and apart in rows[0]["rankings"]:
-            blocks.append(_coverage(rows, name, counted))
-    return blocks
-
-
-def _coverage(rows: Sequence[Row], name: str, counted: Mapping[str, float]) -> str:
-    """How often what was lost lies in the 90 % interval of the weight."""
-    inside, widths = [], []
-    for row in rows:
-        if not (pairs := _lost(row, name)):
-            continue
-        given = shares(row["rankings"], name.removesuffix(": evidence"), counted)
-        signals = {s: share for s, share in zip(SIGNALS, given, strict=True) if share.any()}
-        total = sum(EVIDENCE[signal] for signal in signals)
-        weights, lost = np.array(pairs).T
-        half = half_width(signals, {s: EVIDENCE[s] / total for s in signals}, weights)
-        low, high = (weights - half).clip(0, 1), (weights + half).clip(0, 1)
-        true = lost.clip(0, 1)
-        inside += ((true >= low) & (true <= high)).tolist()
-        widths += (high - low).tolist()
-    return (
-        f"What was lost lies in the 90 % interval of the weight for {np.mean(inside):.0%} of the parts."
-        f" Intervals are {np.mean(widths):.3f} wide on average."
-    )
+    if not pairs:
+        return []
+    text = f"Weights of *{name}*, and the part of the prompt's effect that was lost without the part:"
+    return [text, _groups("weight", "lost", pairs, 12)]
 
 
 def _lost(row: Row, name: str) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import cases, measures, rankings, reweigh, run
+from benchmarks.closed import cases, measures, rankings, renew, run
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -309,44 +309,32 @@ def test_the_page(case: cases.Case, tiny: Tiny, tmp_path: Path) -> None:
     assert "2 prompts with 12 parts on average; the run was stopped before it reached 3." in text
 
 
-class TestReweigh:
-    """Two parts; the shares of the signals are known, and the rankings of a run follow from them."""
+class TestRenew:
+    def test_what_is_known_without_a_further_answer(self) -> None:
+        row = {
+            "features": 2, "number": 0, "gold": [1], "kept": [0.0, 1.0, 0.25], "full": -1.0,
+            "none": -5.0, "held_out": [-1.0, -2.0, -3.0, -4.0],
+            "rankings": {measures.ORACLE: {"weights": [1.0, 3.0]}},
+        }  # fmt: skip
+        found = renew.known(row, np.array([0.2, 0.8]))
+        assert (found["necessity1"], found["kept1"], found["first"]) == (0.75, 0.25, 1.0)
+        assert "sufficiency4" not in found, "nobody was asked"
 
-    SHARES = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
-    COUNTED: ClassVar[dict[str, dict[str, float]]] = {
-        "evidence": {"shift": 0.6, "words": 0.3, "question": 0.1},
-        "instant": {"attention": 0.5, "words": 0.5},
-    }
-
-    def row(self) -> dict[str, Any]:
-        counts = np.array(list(self.COUNTED["evidence"].values()))
-        found = {"m: evidence": counts @ self.SHARES, "m: instant": np.array([0.4, 0.6])}
-        for off, name in enumerate(measures.SIGNALS):
-            left = np.delete(np.arange(3), off)
-            found[f"m: evidence without {name}"] = counts[left] @ self.SHARES[left] / counts[left].sum()
-        ranked = {n: {"weights": w.tolist(), "tokens": 7, "sufficiency4": 1} for n, w in found.items()}
-        ranked[measures.ORACLE] = {"weights": [1.0, 3.0]}
-        known = {"features": 2, "number": 0, "gold": [1], "kept": [0.0, 1.0, 0.25]}
-        return {**known, "full": -1.0, "none": -5.0, "held_out": [-1.0, -2.0, -3.0, -4.0],
-                "rankings": ranked}  # fmt: skip
-
-    def test_the_shares_follow_from_the_rankings_without_each_signal(self) -> None:
-        found = reweigh.shares(self.row()["rankings"], "m", self.COUNTED["evidence"])
-        np.testing.assert_allclose(found, self.SHARES)
-
-    def test_other_weights(self) -> None:
-        wanted = {
-            "evidence": {"shift": 0.0, "words": 1.0, "question": 0.0},
-            "instant": {"attention": 1.0, "words": 0.0},
+    def test_earlier_presets_stay_under_another_name(self, case: cases.Case, tiny: Tiny) -> None:
+        signals = {"evidence": {"shift": 0.6, "words": 0.4}, "instant": {"words": 1.0}}
+        earlier = {"tiny: evidence": {"f1": 0.5}, "tiny: evidence without words": {"f1": 0.4}}
+        row = {
+            "example": case.id, "number": 0, "features": len(case.spans), "gold": [0],
+            "output": "Paris",
+            "rankings": {"random": {"f1": 0.0}, **earlier, "tiny: AT2": {"f1": 0.3}},
+        }  # fmt: skip
+        found = renew.renew(row, case, tiny(), "tiny", signals)["rankings"]
+        assert found["tiny: earlier evidence, 0.6/0.4"] == {"f1": 0.5}
+        assert (found["random"], found["tiny: AT2"]) == ({"f1": 0.0}, {"f1": 0.3})
+        assert set(found) - {"random", "tiny: AT2", "tiny: earlier evidence, 0.6/0.4"} == {
+            "tiny: evidence",
+            "tiny: instant",
         }
-        found = reweigh.reweigh(self.row(), "m", self.COUNTED, wanted, 0)["rankings"]
-        new = found["m: evidence"]
-        assert new["weights"] == pytest.approx([0.2, 0.8])
-        assert (new["necessity1"], new["kept1"], new["first"]) == (0.75, 0.25, 1.0)
-        assert "sufficiency4" not in new, "nobody was asked"
-        assert found["m: instant"]["weights"] == pytest.approx([0.6, 0.4])
-        assert found["m: evidence, 0.6/0.3/0.1"] == self.row()["rankings"]["m: evidence"]
-        assert "m: instant, 0.5/0.5" in found
-
-    def test_the_same_weights_change_nothing(self) -> None:
-        assert reweigh.reweigh(self.row(), "m", self.COUNTED, self.COUNTED, 0) == self.row()
+        assert sum(found["tiny: evidence"]["weights"]) == pytest.approx(1, abs=1e-3)
+        assert 0 < found["tiny: instant"]["tokens"] < found["tiny: evidence"]["tokens"]
+        assert renew.renew({"example": "x"}, case, tiny(), "tiny", signals) == {"example": "x"}

@@ -36,25 +36,28 @@ class TestMixture:
         rng = np.random.default_rng(0)
         given = shares(rng, 200)
         lost = [rng.uniform(0.2, 1) * (np.array(weights) @ each) for each in given]
-        np.testing.assert_allclose(learn.mixture(given, lost), weights, atol=0.02)
+        np.testing.assert_allclose(
+            learn.mixture(list(zip(given, lost, strict=True))), weights, atol=0.02
+        )
 
     def test_signals_that_are_equal_count_alike(self) -> None:
         given = [np.stack([each[0], each[0]]) for each in shares(np.random.default_rng(1), 20)]
-        np.testing.assert_allclose(learn.mixture(given, [each[0] for each in given]), [0.5, 0.5])
+        effects = [(each, each[0]) for each in given]
+        np.testing.assert_allclose(learn.mixture(effects), [0.5, 0.5])
 
     def test_every_kind_of_effect_counts_the_same(self) -> None:
         """One kind is explained by the first signal, the other by the second; it is a tenth."""
-        given = [np.array([[1.0, 0], [0, 1]])] * 5
-        lost, changed = [np.array([0.9, 0])] * 5, [np.array([0, 0.09])] * 5
-        np.testing.assert_allclose(learn.mixture(given, lost, changed), [0.5, 0.5], atol=0.01)
-        nothing = [np.zeros(2)] * 5
-        np.testing.assert_allclose(learn.mixture(given, lost, nothing), [1, 0], atol=0.01)
+        given = np.array([[1.0, 0], [0, 1]])
+        lost, changed = [(given, np.array([0.9, 0]))] * 5, [(given, np.array([0, 0.09]))] * 3
+        np.testing.assert_allclose(learn.mixture(lost, changed), [0.5, 0.5], atol=0.01)
+        nothing = [(given, np.zeros(2))] * 5
+        np.testing.assert_allclose(learn.mixture(lost, nothing), [1, 0], atol=0.01)
 
     def test_a_prompt_counts_for_the_most_that_was_lost(self) -> None:
         """Without its first part, ten times as much is lost of the first prompt as of the second."""
         right, wrong = np.array([[1.0, 0], [0, 1]]), np.array([[0, 1.0], [1, 0]])
-        lost = [np.array([1.0, 0]), np.array([0.1, 0])]
-        np.testing.assert_allclose(learn.mixture([right, wrong], lost), [10 / 11, 1 / 11], atol=0.01)
+        lost = [(right, np.array([1.0, 0])), (wrong, np.array([0.1, 0]))]
+        np.testing.assert_allclose(learn.mixture(lost), [10 / 11, 1 / 11], atol=0.01)
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ class TestCommands:
         store = Store(rows, {"bench": "labels", "kind": "hotpotqa"}, ["case"])
         for case in cases.hotpotqa(data):
             store.add(case.id, [label(case, tiny())])
-        command = ["learn", str(rows), *here, "--write", str(made)]
+        command = ["learn", str(rows), *here, "--write", str(made), "--cited", "1", "3"]
         assert main([*command, "--instant-words", "0.25"]) == 0
         learnt = json.loads(made.read_text())
         assert set(learnt["evidence"]) == {"shift", "words", "question"}
@@ -144,8 +147,9 @@ class TestCommands:
         assert shape == tiny().shape == "llama, 3 layers of 4 heads, 32 wide, 640 tokens"
         assert sum(weight for _, _, weight in heads) == pytest.approx(1, abs=2e-3)
         assert all(layer in range(3) and head in range(4) for layer, head, _ in heads)
-        assert learnt["prompts"] == 3
-        assert learnt["made_by"] == "python -m benchmarks learn labels.jsonl --data hotpot.json"
+        assert learnt["prompts"] == 5
+        made_by = "python -m benchmarks learn labels.jsonl --data hotpot.json --cited 1 3"
+        assert learnt["made_by"] == made_by
 
     @pytest.mark.parametrize("words", ["1", "-0.1"])
     def test_learn_refuses_what_leaves_no_attention(

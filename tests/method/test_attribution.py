@@ -27,14 +27,14 @@ from ropelime.typing import Floats
 from toy import scoring
 
 WITHOUT_ONE = [[1, 1], [0, 1], [1, 0]]
-WORDS = np.array([1.0, 2.0])  # to the fourth: 1 and 16 of 17
+WORDS = np.array([1.0, 2.0])  # cubed: 1 and 8 of 9
 
 
 def recipe(target: Evidence | Instant) -> Recipe:
     return Recipe.of(target, "uniform", "wls")
 
 
-def scores(first: float = 3.0, second: float = 1.0, question: float | None = 2.0) -> Scores:
+def scores(first: float = 4.0, second: float = 1.0, question: float | None = 2.0) -> Scores:
     """Two features: the roots of the divergences without each are given; nothing else moves.
 
     The question moves without the first feature only.
@@ -48,16 +48,16 @@ def scores(first: float = 3.0, second: float = 1.0, question: float | None = 2.0
 
 class TestEvidence:
     def test_shares_of_two_features(self) -> None:
-        """Squares of 3 and 1 are 9 and 1 of 10; the question gives all to the first."""
+        """4 and 1 to the power of 1.5 are 8 and 1 of 9; the question gives all to the first."""
         found = fit(scores(), recipe(Evidence(0.5, 0.3, 0.2)), words=WORDS)
         assert list(found.signals) == ["shift", "words", "question"]
-        np.testing.assert_allclose(found.signals["shift"], [0.9, 0.1])
-        np.testing.assert_allclose(found.signals["words"], [1 / 17, 16 / 17])
+        np.testing.assert_allclose(found.signals["shift"], [8 / 9, 1 / 9])
+        np.testing.assert_allclose(found.signals["words"], [1 / 9, 8 / 9])
         np.testing.assert_allclose(found.signals["question"], [1, 0], atol=1e-12)
-        expected = [0.5 * 0.9 + 0.3 / 17 + 0.2, 0.5 * 0.1 + 0.3 * 16 / 17]
+        expected = [4 / 9 + 0.3 / 9 + 0.2, 0.5 / 9 + 2.4 / 9]
         np.testing.assert_allclose(found.weights, expected)
         np.testing.assert_allclose(found.normalized_weights, expected)
-        np.testing.assert_allclose(found.token_weights[:, 0], [0.9, 0.1])
+        np.testing.assert_allclose(found.token_weights[:, 0], [16 / 17, 1 / 17])  # squares
         assert found.from_masks
 
     def test_only_the_ratios_of_the_counts_matter(self) -> None:
@@ -69,29 +69,29 @@ class TestEvidence:
     def test_words_off(self) -> None:
         found = fit(scores(), recipe(Evidence(0.5, 0, 0.2)), words=WORDS)
         assert "words" not in found.signals
-        np.testing.assert_allclose(found.weights, [(0.45 + 0.2) / 0.7, 0.05 / 0.7])
+        np.testing.assert_allclose(found.weights, [(4 / 9 + 0.2) / 0.7, 0.5 / 9 / 0.7])
 
     def test_question_off_and_no_question_are_the_same(self) -> None:
         off = fit(scores(), recipe(Evidence(0.5, 0.3, 0)), words=WORDS)
         none = fit(scores(question=None), recipe(Evidence(0.5, 0.3, 0.2)), words=WORDS)
         for found in (off, none):
             assert "question" not in found.signals
-            expected = [(0.45 + 0.3 / 17) / 0.8, (0.05 + 0.3 * 16 / 17) / 0.8]
+            expected = [4.3 / 9 / 0.8, 2.9 / 9 / 0.8]
             np.testing.assert_allclose(found.weights, expected)
 
     @pytest.mark.parametrize(
         ("silent", "left"),
         [
-            ({"words": np.zeros(2)}, [(0.45 + 0.2) / 0.7, 0.05 / 0.7]),
-            ({"question": 0.0}, [(0.45 + 0.3 / 17) / 0.8, (0.05 + 0.3 * 16 / 17) / 0.8]),
-            ({"shift": 0.0}, [(0.3 / 17 + 0.2) / 0.5, 0.3 * 16 / 17 / 0.5]),
+            ({"words": np.zeros(2)}, [(4 / 9 + 0.2) / 0.7, 0.5 / 9 / 0.7]),
+            ({"question": 0.0}, [4.3 / 9 / 0.8, 2.9 / 9 / 0.8]),
+            ({"shift": 0.0}, [(0.3 / 9 + 0.2) / 0.5, 2.4 / 9 / 0.5]),
         ],
     )
     def test_a_signal_that_says_nothing_leaves_the_others(
         self, silent: dict[str, Any], left: list[float]
     ) -> None:
         moved = silent.get("shift", 1.0)
-        given = scores(3 * moved, moved, silent.get("question", 2.0))
+        given = scores(4 * moved, moved, silent.get("question", 2.0))
         words = silent.get("words", WORDS)
         found = fit(given, recipe(Evidence(0.5, 0.3, 0.2)), words=words)
         (name,) = silent
@@ -118,15 +118,15 @@ class TestEvidence:
         assert found.weights.tolist() == [0, 0.5, 0.5]
 
     def test_uncertainty_grows_with_how_far_the_signals_differ(self) -> None:
-        """Shares of 0.9 and 1 / 17, each counting for half, lie as far from their mean."""
-        shift, half = np.array([3.0, 1.0]), np.array([0.1, 0.2])
+        """Shares of 8 / 9 and 1 / 9, each counting for half, lie as far from their mean."""
+        shift, half = np.array([4.0, 1.0]), np.array([0.1, 0.2])
         alone = Attribution(shift, shift, shift[:, None], 1.0, 4.0, half, 0.0)
         found = evidence(alone, Evidence(0.5, 0.5, 0), np.ones(1), None, WORDS)
-        mean, apart = (0.9 + 1 / 17) / 2, (0.9 - 1 / 17) / 2
+        mean, apart = 1 / 2, (8 / 9 - 1 / 9) / 2
         expected = np.sqrt(apart**2 + LEAST**2 + 0.25 * mean * (1 - mean))
         np.testing.assert_allclose(found.half_width, [expected] * 2)
         alike = evidence(alone, Evidence(1, 0, 0), np.ones(1), None, None)
-        np.testing.assert_allclose(alike.half_width, [np.sqrt(LEAST**2 + 0.25 * 0.09)] * 2)
+        np.testing.assert_allclose(alike.half_width, [np.sqrt(LEAST**2 + 0.25 * 8 / 81)] * 2)
 
     def test_tokens_count_for_what_the_prompt_does_for_them(self) -> None:
         """Two tokens: the prompt gives 0.9 nats to the first alone, so that it counts tenfold."""
@@ -134,7 +134,8 @@ class TestEvidence:
         given = replace(given, without_features=np.array([-1.9, -1.0]))
         found = fit(given, recipe(Evidence(1, 0, 0)))
         np.testing.assert_allclose(found.token_weights, [[9 / 11, 0], [1 / 11, 1 / 11]], atol=1e-9)
-        np.testing.assert_allclose(found.weights, [90 / 104, 14 / 104])  # 10 · 9; 10 · 1 + 4
+        squares = np.array([90.0, 14.0])  # 10 · 9; 10 · 1 + 4
+        np.testing.assert_allclose(found.weights, squares**0.75 / (squares**0.75).sum())
 
 
 @settings(max_examples=60, deadline=None)
@@ -196,18 +197,18 @@ class TestInstant:
     def test_shares_of_two_features(self) -> None:
         found = fit(self.scores(), recipe(Instant(0.6, 0.4)), words=WORDS)
         np.testing.assert_allclose(found.signals["attention"], [0.8, 0.2])
-        np.testing.assert_allclose(found.signals["words"], [1 / 17, 16 / 17])
-        np.testing.assert_allclose(found.weights, [0.48 + 0.4 / 17, 0.12 + 0.4 * 16 / 17])
+        np.testing.assert_allclose(found.signals["words"], [1 / 9, 8 / 9])
+        np.testing.assert_allclose(found.weights, [0.48 + 0.4 / 9, 0.12 + 3.2 / 9])
         np.testing.assert_allclose(found.token_weights, self.ATTENTION.T)
         assert not found.from_masks
         mean = float(found.weights[0])
-        differ = 0.6 * (0.8 - mean) ** 2 + 0.4 * (1 / 17 - mean) ** 2
+        differ = 0.6 * (0.8 - mean) ** 2 + 0.4 * (1 / 9 - mean) ** 2
         expected = np.sqrt(differ + LEAST**2 + 0.25 * mean * (1 - mean))
         np.testing.assert_allclose(found.half_width, [expected] * 2)
 
     def test_words_alone_and_attention_alone(self) -> None:
         words = fit(self.scores(), recipe(Instant(0, 1)), words=WORDS)
-        np.testing.assert_allclose(words.weights, [1 / 17, 16 / 17])
+        np.testing.assert_allclose(words.weights, [1 / 9, 8 / 9])
         attention = fit(self.scores(), recipe(Instant(1, 0)), words=WORDS)
         np.testing.assert_allclose(attention.weights, [0.8, 0.2])
         np.testing.assert_allclose(attention.half_width, [np.sqrt(LEAST**2 + 0.25 * 0.16)] * 2)

@@ -24,7 +24,7 @@ from ropelime.typing import Floats
 _LEAST_WIDTH, _OF_EQUAL, _OWN_SPREAD = 0.02, 0.25, 0.5
 _FEW = 8  # features: among fewer, the one in the middle may well matter
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
-_POWER = {"shift": 2, "words": 4, "question": 2}
+_POWER = {"shift": 1.5, "words": 3, "question": 1.5}
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def above_floor(shares: Floats) -> Floats:
     return np.asarray(left / left.sum())
 
 
-def sharpened(values: Floats, power: int = 2) -> Floats:
+def sharpened(values: Floats, power: float = 2) -> Floats:
     """Shares by a power of what is above zero, in each column; all zero where nothing is."""
     largest = np.maximum(values.max(0, initial=0.0), 1e-300)
     raised = (np.maximum(values, 0.0) / largest) ** power

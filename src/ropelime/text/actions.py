@@ -138,7 +138,8 @@ def _flat(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """A word in lower case without its ending."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _LEAST:
             return word[: -len(ending)]
@@ -147,4 +148,4 @@ def _stem(word: str) -> str:
 
 def _stems(text: str) -> frozenset[str]:
     """The words of a text without their endings; those of a name such as ``sendMail`` by themselves."""
-    return frozenset(_stem(word.lower()) for word in _WORD.findall(_HUMP.sub(" ", text)))
+    return frozenset(stem(word.lower()) for word in _WORD.findall(_HUMP.sub(" ", text)))

@@ -1,0 +1,78 @@
+"""The present presets in the rows of an older run, without asking the answering model again.
+
+A run of all peers takes an hour of a GPU. Where the presets have changed since, their rankings are made
+anew by the surrogate, and the older ones stay beside them under another name. What a new ranking leads
+to is known where no further answer is needed: without its first part, under the held-out masks, and
+against labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from benchmarks.closed.cases import Case
+from benchmarks.closed.measures import lost_without, ranked
+from benchmarks.closed.rankings import by_surrogate
+from benchmarks.evaluation import agreement, held_out, spearman
+from benchmarks.names import EVIDENCE, INSTANT
+from benchmarks.store import Row
+from ropelime.surrogate import Surrogate
+from ropelime.typing import Floats
+
+PRESETS = (EVIDENCE, INSTANT)
+_ABLATED = f"{EVIDENCE} without "
+
+
+def renew(
+    row: Row, case: Case, surrogate: Surrogate, name: str, signals: Mapping[str, Mapping[str, float]]
+) -> Row:
+    """A row whose presets are the present ones.
+
+    Args:
+        row: A row of the arena.
+        case: Its prompt.
+        surrogate: The model that explains.
+        name: The name of that model in the row.
+        signals: How much each signal of each preset counted in the run.
+    """
+    if "rankings" not in row:
+        return row
+    kept = {
+        renamed(ranking, signals): figures
+        for ranking, figures in row["rankings"].items()
+        if _ABLATED not in ranking
+    }
+    output = row.get("output", case.output)
+    weights, tokens = by_surrogate(case, output, surrogate, (0, row["number"], 2), only=PRESETS)
+    for preset in PRESETS:
+        figures = {**known(row, weights[preset]), "tokens": tokens[preset]}
+        kept[f"{name}: {preset}"] = {**figures, "weights": np.round(weights[preset], 5).tolist()}
+    return {**row, "rankings": kept}
+
+
+def renamed(ranking: str, signals: Mapping[str, Mapping[str, float]]) -> str:
+    """The name of a ranking, which says that a preset made it before it was changed."""
+    surrogate, _, preset = ranking.rpartition(": ")
+    if preset not in PRESETS:
+        return ranking
+    counts = "/".join(f"{count:g}" for count in signals[preset].values())
+    return f"{surrogate}: earlier {preset}, {counts}"
+
+
+def known(row: Row, weights: Floats) -> Row:
+    """The figures of a ranking that need no further answer."""
+    n, draws = row["features"], (0, row["number"])
+    first = ranked(weights, np.random.default_rng([*draws, 3]))[0]
+    figures: Row = {}
+    if "held_out" in row:
+        figures["necessity1"] = round(float(lost_without(row)[first]), 5)
+        figures["kept1"] = row["kept"][1 + first]
+        unseen = held_out(n, np.random.default_rng([*draws, 1]))
+        figures["lds"] = spearman(unseen @ weights, np.array(row["held_out"]))
+    if row["gold"]:
+        gold = np.isin(np.arange(n), row["gold"])
+        agrees = agreement(weights, gold)
+        figures |= {"first": float(gold[first]), "f1": agrees.f1, "auroc": agrees.auroc}
+    return figures
