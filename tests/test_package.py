@@ -42,6 +42,7 @@ ORDER = [
     ["results.explanation"],
     ["results.ensemble", "results.validation", "results.annotations"],
     ["results.citations", "results.serialization"],
+    ["results.decisions"],
     ["results.assertions"],
     ["results.audit", "results.digest"],
     ["results.summary"],
@@ -49,7 +50,8 @@ ORDER = [
     ["steps", "answering"],
     ["verify"],
     ["explain"],
-    ["ask", "audit", "summary", "trace"],
+    ["ask", "audit", "summary", "guard"],
+    ["trace"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -61,7 +63,7 @@ MAY_IMPORT = {
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
 ROOMS = ("text", "method", "results")
-FUNCTIONS = ("ask", "audit", "explain", "summary", "trace")  # each in a module of its own name
+FUNCTIONS = ("ask", "audit", "explain", "guard", "summary", "trace")  # each in a module of its own name
 
 
 def part(file: Path) -> str:
@@ -179,6 +181,7 @@ def test_exports() -> None:
         "ask",
         "audit",
         "explain",
+        "guard",
         "load",
         "load_surrogate",
         "summary",

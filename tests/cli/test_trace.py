@@ -101,5 +101,5 @@ def test_terminal_sequences_stay_text(tmp_path: Path, capsys: Capture) -> None:
     [({"a": 1}, "is not a trace: it is an object with the keys a"), ([], "is not a trace")],
 )
 def test_what_is_not_a_trace(data: Any, message: str, tmp_path: Path, capsys: Capture) -> None:
-    assert main(["trace", written(tmp_path, data)]) == 1
+    assert main(["trace", written(tmp_path, data)]) == 2
     assert message in capsys.readouterr().err

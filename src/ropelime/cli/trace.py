@@ -1,21 +1,24 @@
-"""``ropelime trace``: the steps of an agent's run, as another tool has stored it."""
+"""``ropelime trace``: the steps of an agent's run, and why it did what it did."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
-from ropelime.cli.shared import writable
+from ropelime.cli.shared import add_options, count, method, writable
+from ropelime.errors import InputError, RopeLimeError
 from ropelime.files import write_text
 from ropelime.progress import note
 from ropelime.text.display import plain
-from ropelime.trace import trace
+from ropelime.trace import ExplainedStep, Trace, trace
+from ropelime.traces.annotations import annotation_lines, otlp_json
 from ropelime.traces.records import trace_dict
 
-HELP = "list the steps of an agent's run"
+HELP = "list the steps of an agent's run, and say why it did what it did"
 DESCRIPTION = (
     "List the steps of a run that another tool has stored: calls of models and tools, retrievals and "
-    "agents, with their number, their time and the beginning of their output."
+    "agents. With --step or --all, say who decided on what a model did: the user, or a tool's output."
 )
 EPILOG = """\
 The form is recognised by its shape: OpenInference and OpenTelemetry GenAI spans (OTLP/JSON, Phoenix),
@@ -23,32 +26,126 @@ exports of Langfuse and LangSmith, Inspect logs (JSON or .eval), runs of AgentDo
 messages of OpenAI, Anthropic or Gemini. JSON and JSON lines, also compressed by gzip. What cannot be
 read is named, and the rest is listed.
 
+Steps that cannot be explained, such as those without a prompt in the file, are named with --all.
+
+exit codes: 0, or 1 if --fail-on tool is given and a tool's output caused an action; 2 on an error
+
 examples:
   ropelime trace run.json
-  ropelime trace spans.jsonl.gz --json steps.json
+  ropelime trace run.json --step 7 --html why.html
+  ropelime trace run.json --step 7 --hops 3
+  ropelime trace run.json --all --annotations results.jsonl --fail-on tool
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the file and the results."""
+    """Add the file, the steps and the results."""
     add = parser.add_argument
     add("file", metavar="FILE", help="a trace, a log, or a list of messages")
+    group = parser.add_argument_group("what to explain").add_mutually_exclusive_group()
+    group.add_argument("--step", metavar="STEP", help="one step, by its number or its id")
+    group.add_argument("--all", action="store_true", help="every step of a model")
+    text = "trace the actions of --step back through N steps before it"
+    add("--hops", type=count, metavar="N", help=text)
     add = parser.add_argument_group("result").add_argument
-    add("--json", type=writable, metavar="FILE", help="write the steps with their messages as JSON")
+    add("--json", type=writable, metavar="FILE", help="write the steps, or who decided, as JSON")
+    add("--html", type=writable, metavar="FILE", help="write the explanation of --step as a page")
+    text = "write who decided as annotations of spans (JSON lines, for Phoenix)"
+    add("--annotations", type=writable, metavar="FILE", help=text)
+    text = "write who decided as OpenTelemetry spans with gen_ai.evaluation events (OTLP/JSON)"
+    add("--otlp", type=writable, metavar="FILE", help=text)
+    text = "exit with 1 if a tool's output caused an action"
+    add("--fail-on", choices=["tool"], metavar="WHAT", help=text)
     add("--quiet", action="store_true", help="print nothing but errors")
+    add_options(parser, preset="instant")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Read, write, list."""
+def run(options: argparse.Namespace) -> int:
+    """Read, explain, write, list; returns the exit code."""
+    try:
+        return _run(options)
+    except RopeLimeError as error:  # 1 means that a tool's output caused an action
+        note(f"ropelime: {error}")
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    explaining = options.step is not None or options.all
+    _check(options, explaining)
     found = trace(options.file)
-    if options.json:
-        write_text(options.json, json.dumps(trace_dict(found), ensure_ascii=False, indent=1) + "\n")
     for problem in found.problems:
         note(f"ropelime: {plain(problem)}")
-    if options.quiet:
-        return
+    if not explaining:
+        if options.json:
+            _write_json(options.json, trace_dict(found))
+        if not options.quiet:
+            _list(found, options)
+        return 0
+    made = _explained(found, options)
+    _write(made, options)
+    caused = any(d.verdict == "tool" for each in made for d in each.decisions)
+    return 1 if caused and options.fail_on else 0
+
+
+def _check(options: argparse.Namespace, explaining: bool) -> None:
+    for name in ("annotations", "otlp", "fail_on"):
+        if getattr(options, name) and not explaining:
+            raise InputError(f"--{name.replace('_', '-')} needs --step or --all.")
+    for name in ("html", "hops"):
+        if getattr(options, name) and options.step is None:
+            raise InputError(f"--{name} needs --step.")
+
+
+def _list(found: Trace, options: argparse.Namespace) -> None:
     from ropelime.views.tables import show_trace
 
     show_trace(found)
     if options.json:
         print(f"Written to {options.json}")
+
+
+def _explained(found: Trace, options: argparse.Namespace) -> list[ExplainedStep]:
+    from ropelime.views.tables import show_decisions, show_hops
+
+    steps = list(found.model_steps)
+    if options.step is not None:
+        steps = [found[int(options.step) if options.step.isdecimal() else options.step]]
+    chosen = {**method(options), "progress": False}
+    made = []
+    for step in steps:
+        try:
+            made.append(found.explain(step, **chosen))
+        except InputError as error:
+            if options.step is not None:
+                raise
+            note(f"ropelime: {error}")
+            continue
+        if not options.quiet:
+            show_decisions(step, made[-1].decisions)
+    if options.hops and not options.quiet:
+        show_hops(found.follow(steps[0], hops=options.hops, **_without(chosen, "progress")))
+    return made
+
+
+def _write(made: list[ExplainedStep], options: argparse.Namespace) -> None:
+    results = [judged for each in made for judged in each.judged()]
+    if options.json:
+        _write_json(options.json, [each.to_dict() for each in made])
+    if options.html:
+        made[0].explanation.to_html(options.html)
+    if options.annotations:
+        write_text(options.annotations, annotation_lines(results))
+    if options.otlp:
+        write_text(options.otlp, otlp_json(results))
+    if not options.quiet:
+        for name in ("json", "html", "annotations", "otlp"):
+            if path := getattr(options, name):
+                print(f"Written to {path}")
+
+
+def _write_json(path: Any, data: Any) -> None:
+    write_text(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
+
+
+def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != name}

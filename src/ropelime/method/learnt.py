@@ -28,6 +28,6 @@ def chance(of: str, inputs: Mapping[str, float]) -> float:
         of: Of what, by its name among the chances.
         inputs: What it is estimated from; each that was learnt must be there.
     """
-    weights = _LEARNT["chances"][of]
+    weights = (_LEARNT["chances"] | _LEARNT["chances_actions"])[of]
     total = sum(w * (1.0 if name == "bias" else inputs[name]) for name, w in weights.items())
     return 1 / (1 + math.exp(-max(min(total, 30.0), -30.0)))

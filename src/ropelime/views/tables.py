@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.audit import AuditData
+from ropelime.results.decisions import Decision, Hop
 from ropelime.results.summary import SummaryData
 from ropelime.text.display import plain, shorten
 from ropelime.traces.steps import Step, TraceData
 from ropelime.views.sentences import KINDS, cost_facts, label, marks_sentence, summary_sentence
 
+_DECIDED = {"user": "green", "tool": "bold red", "unclear": "yellow"}
 _COLOURS = {
     "confirmed": "green",
     "refuted": "bold red",
@@ -93,6 +97,34 @@ def show_trace(trace: TraceData, *, console: Console | None = None) -> None:
     if trace.problems:
         line += f" · {len(trace.problems):,} problems"
     console.print(Text(plain(line), style="dim"))
+
+
+def show_decisions(
+    step: Step, decisions: Sequence[Decision], *, console: Console | None = None
+) -> None:
+    """Print who decided on each action of a step."""
+    console = console or Console()
+    for decision in decisions:
+        console.print(Rule(Text(f"Step {step.number}"), align="left", style="dim"))
+        console.print(Text(shorten(plain(decision.action), _STATEMENT)))
+        console.print(Text(plain(decision.text), style=_DECIDED[decision.verdict]))
+        table = _table("share", "interval", "of", right=2)
+        for each in decision.influences:
+            low, high = each.interval
+            table.add_row(f"{each.share:.0%}", f"{low:.0%} to {high:.0%}", _cell(each.name))
+        console.print(table)
+
+
+def show_hops(hops: Sequence[Hop], *, console: Console | None = None) -> None:
+    """Print where the actions of a step came from, step by step."""
+    console = console or Console()
+    console.print(Rule(Text("Followed back"), align="left", style="dim"))
+    table = _table("step", "share", "message", "came from", "its part that mattered most", right=2)
+    for hop in hops:
+        source = "" if hop.from_step is None else f"step {hop.from_step}"
+        where = _line(f"{hop.message + 1}, {hop.role}", 24)
+        table.add_row(str(hop.step), f"{hop.share:.0%}", where, source, _line(hop.text, 80))
+    console.print(table)
 
 
 def _line(text: str, most: int) -> Text:
