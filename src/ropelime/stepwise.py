@@ -20,6 +20,7 @@ from ropelime.options import Options
 from ropelime.progress import Callback
 from ropelime.results.decisions import Decision, decide
 from ropelime.results.ensemble import for_output
+from ropelime.results.explanation import Cost
 from ropelime.steps import Errors, Task
 from ropelime.surrogate.base import Surrogate
 from ropelime.text.features import split
@@ -99,14 +100,16 @@ def explain_steps(
     tasks = [
         _task(step, options, earlier) for earlier, step in zip([None, *steps], steps, strict=False)
     ]
+    spent = [Cost(0, 0, 0.0)] * len(tasks)
     if options.features == "sentence" and options.recipe.target.needs_masks:
-        tasks = _finer(tasks, surrogates, progress, forgive)
+        tasks, spent = _finer(tasks, surrogates, progress, forgive)
     found = explain_many(tasks, surrogates, progress=progress, forgive=forgive)
     made: list[ExplainedStep | Exception] = []
-    for step, why in zip(steps, found, strict=True):
+    for step, why, before in zip(steps, found, spent, strict=True):
         if isinstance(why, Exception):
             made.append(why)
             continue
+        why = replace(why, cost=why.cost + before)
         spans = step.call_spans or ((0, len(step.output)),)
         tools = tool_names(step.prompt())
         ways = (why if span == why.span else for_output(why, *span) for span in spans)
@@ -121,8 +124,8 @@ def _task(step: Step, options: Options, earlier: Step | None) -> Task:
 
 def _finer(
     tasks: list[Task], surrogates: Sequence[Surrogate], progress: Callback | None, forgive: Errors
-) -> list[Task]:
-    """The tasks with features that are finer in messages that matter."""
+) -> tuple[list[Task], list[Cost]]:
+    """The tasks with features that are finer in messages that matter, and what it cost to know."""
     many = [len(task.prompt.parts) > 1 for task in tasks]
     plain = {"also": None, "interactions": False}
     coarse = [
@@ -131,17 +134,19 @@ def _finer(
         if wanted
     ]
     found = iter(explain_many(coarse, surrogates, progress=progress, forgive=forgive))
-    made = []
+    made, spent = [], []
     for task, wanted in zip(tasks, many, strict=True):
         why = next(found) if wanted else None
         if not isinstance(why, Explanation):  # with an error, it comes again
             made.append(task)
+            spent.append(Cost(0, 0, 0.0))
             continue
+        spent.append(why.cost)
         sentences = split(task.prompt, "sentence", token_spans=surrogates[0].token_spans)
         most = max(_FEWEST, len(task.prompt.text) // len(task.output))
         cut = finer_spans(why, [(each.start, each.end) for each in sentences], most=most)
         made.append(replace(task, options=_budgeted(task.options, 1 - _COARSE, features=cut)))
-    return made
+    return made, spent
 
 
 def _budgeted(options: Options, part: float, **changes: Any) -> Options:
