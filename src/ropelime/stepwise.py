@@ -23,8 +23,9 @@ from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import Cost
 from ropelime.steps import Errors, Task
 from ropelime.surrogate.base import Surrogate
+from ropelime.text import structured
 from ropelime.text.features import split
-from ropelime.text.prompt import Span, from_messages
+from ropelime.text.prompt import Prompt, Span, from_messages
 from ropelime.traces.annotations import Judged
 from ropelime.traces.steps import Step
 
@@ -88,7 +89,8 @@ def explain_steps(
     """Explain steps of one run, in their order.
 
     Sentences are found coarse to fine where the explanation needs masks: whole messages are removed
-    first, and then the sentences or fields of those that matter. Other features are taken as they are.
+    first, and then the sentences or fields of those that matter. Other features are taken as they are,
+    and a prompt of one sentence is cut into its words.
 
     Args:
         steps: The steps.
@@ -119,7 +121,14 @@ def explain_steps(
 
 def _task(step: Step, options: Options, earlier: Step | None) -> Task:
     continues = earlier is not None and earlier.trace_id == step.trace_id
-    return Task(from_messages(prompt_of(step)), step.output, options, continues=continues)
+    prompt = from_messages(prompt_of(step))
+    if options.features == "sentence" and _sentences(prompt) == 1:
+        options = replace(options, features="word")
+    return Task(prompt, step.output, options, continues=continues)
+
+
+def _sentences(prompt: Prompt) -> int:
+    return sum(len(structured.sentences(prompt.text[start:end])) for start, end in prompt.parts)
 
 
 def _finer(

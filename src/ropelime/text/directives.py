@@ -32,7 +32,7 @@ _VERBS = (
 )
 _BEFORE = "please|kindly|now|then|first|next|also|just|and|so|immediately|quickly|instead"
 # A clause begins with the text, after the end of another, in a quote, and on a line of its own.
-_BEGINS = r"(?:^|[.!?:;\"'“(\n][ \t]*(?:[\-*][ \t]*)?)"
+_BEGINS = r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
 _IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]", re.IGNORECASE)
 _REQUEST = re.compile(
     r"\b(?:please|kindly|make sure|be sure|don'?t forget|(?:can|could|would) you|i (?:need|want) you to"
