@@ -174,6 +174,10 @@ def test_steps_that_cannot_be_explained_are_named(wide: LocalSurrogate) -> None:
     empty = ropelime.trace([USER, {"role": "assistant", "content": " "}, *RUN[1:]])
     made, wrong = empty.explain_all(surrogate=wide)
     assert len(made) == len(empty.model_steps) - len(wrong)
+    blank = ropelime.trace([{"role": "user", "content": " "}, {"role": "assistant", "content": "Ho"}])
+    assert blank.explain_all(surrogate=wide)[1] == [
+        "Step 1 cannot be explained: Every message is empty: there is nothing to explain."
+    ]
     short = ropelime.trace([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
     made, wrong = short.explain_all(surrogate=wide)
     assert made == []
