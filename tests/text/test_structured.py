@@ -107,6 +107,7 @@ def test_marks_around_data_do_not_hide_its_fields() -> None:
     text = '<<{"bill": "For June, as every month, and not for May", "to": "Holm and Company, Lamps"}>>'
     assert fields(text) is not None
     assert [text[a:b] for a, b in fields(text) or []] == [
-        '<<{"bill": "For June, as every month, and not for May", ', '"to": "Holm and Company, Lamps"}>>',
+        '<<{"bill": "For June, as every month, and not for May", ',
+        '"to": "Holm and Company, Lamps"}>>',
     ]  # fmt: skip
     assert fields("<p>{not data}</p>") is None
