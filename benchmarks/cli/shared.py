@@ -141,6 +141,9 @@ def command(options: argparse.Namespace) -> str:
         words += ["--answers", options.answers.name]
     if getattr(options, "actors", None):
         words += ["--actors", *map(str, options.actors)]
+    if options.bench == "agents":
+        words += ["--form", *options.form]
     if options.data:
-        words += ["--data", options.data.name]
+        given = options.data if isinstance(options.data, list) else [options.data]
+        words += ["--data", *(path.name for path in given)]
     return shlex.join(words)
