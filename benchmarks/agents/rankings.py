@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
+from ropelime.errors import InputError
 from ropelime.results.explanation import ExplanationData
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -18,14 +20,19 @@ from ropelime.text.prompt import Prompt
 from ropelime.typing import Floats, Masks
 
 RANDOM, LONGEST, WORDS = "random", "longest", "words"
+OTHERS, SHARED = "words of others", "shared words"  # they come with WORDS
 ATTENTION, REVEALING, USER_OR_TOOL = "attention", "revealing", "user-or-tool"
+GUARD = "guard"
 PRESETS = (EVIDENCE, INSTANT, FAITHFUL)
 BY_DEFAULT = (RANDOM, LONGEST, WORDS, ATTENTION, REVEALING, USER_OR_TOOL, EVIDENCE, INSTANT)
-KNOWN = (*BY_DEFAULT, FAITHFUL)
+KNOWN = (*BY_DEFAULT, FAITHFUL, GUARD)
+ORDER = (RANDOM, LONGEST, WORDS, OTHERS, SHARED, *KNOWN[KNOWN.index(WORDS) + 1 :])  # of the tables
 NAMES = {
     RANDOM: "random",
     LONGEST: "longest message",
     WORDS: "BM25",
+    OTHERS: "BM25, without the agent's own words",
+    SHARED: "shared words, as the presets count them",
     ATTENTION: "attention, as in AgentWatcher",
     REVEALING: "gains by revealing, as in AgenticXAI",
     USER_OR_TOOL: "user against tool, as in CausalArmor",
@@ -56,13 +63,14 @@ class Ranking:
         if not self.by_message:
             return self.weights
         counts = np.bincount(messages)
-        return self.weights / counts[np.asarray(messages)]
+        return np.asarray(self.weights / counts[np.asarray(messages)])
 
 
 @dataclass(frozen=True)
 class Step:
-    """A prompt, cut into parts, and one text that is explained."""
+    """A chat as a prompt, cut into parts, and one text that is explained."""
 
+    chat: Sequence[Mapping[str, Any]]
     prompt: Prompt
     features: tuple[Feature, ...]
     output: str
@@ -93,16 +101,32 @@ def without_model(step: Step, only: Collection[str]) -> dict[str, Ranking]:
         found[LONGEST] = Ranking(np.array([sizes[i] for i in step.messages], float), by_message=True)
     if WORDS in only:
         shared = shared_words(step.prompt, step.features, step.output)
-        found[WORDS] = Ranking(bm25(step.output, step.texts), signals={"shared": shared})
+        roles = [step.role(message) for message in step.messages]
+        found |= by_words(bm25(step.output, step.texts), shared, [r == "assistant" for r in roles])
     return found
+
+
+def by_words(matching: Floats, shared: Floats, own: Sequence[bool]) -> dict[str, Ranking]:
+    """The rankings by words alone.
+
+    Args:
+        matching: (n,) BM25 of each part.
+        shared: (n,) what the presets take for words.
+        own: (n,) which parts are the agent's own; BM25 likes earlier calls for their form.
+    """
+    return {
+        WORDS: Ranking(matching, signals={"shared": shared}),
+        OTHERS: Ranking(np.where(own, 0.0, matching)),
+        SHARED: Ranking(shared),
+    }
 
 
 def by_surrogate(step: Step, surrogate: LocalSurrogate, only: Collection[str]) -> dict[str, Ranking]:
     """The rankings of peers, which read a surrogate's attention or its log-probabilities."""
+    found = {GUARD: of_guard(step, surrogate)} if GUARD in only else {}
     if not {ATTENTION, REVEALING, USER_OR_TOOL} & set(only):
-        return {}
+        return found
     scorer = surrogate.prepare(step.prompt, step.features, step.output, ablation=Ablation())
-    found = {}
     if ATTENTION in only:
         found |= _attention(surrogate, scorer)
     if REVEALING in only:
@@ -181,6 +205,21 @@ def _logprob(scorer: LocalScorer, masks: Masks) -> Floats:
     """(N,) log-probability of the output under each mask, scored exactly."""
     full = np.ones((1, masks.shape[1]), dtype=bool)
     return scorer.score(np.concatenate([full, masks]), kl=False).output_logprob[1:]
+
+
+def public(name: str) -> Any:
+    """A public call of the package, which a release may not have yet."""
+    found = getattr(importlib.import_module("ropelime"), name, None)
+    if found is None:
+        raise InputError(f"This release has no ropelime.{name}. Use a newer one.")
+    return found
+
+
+def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
+    """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided."""
+    decision = public("guard")(step.chat, step.output, surrogate=surrogate)
+    named = [feature.start == decision.span[0] for feature in step.features]
+    return Ranking(np.array(named, dtype=float), score=float(decision.probability))
 
 
 def of_preset(name: str, e: ExplanationData) -> Ranking:

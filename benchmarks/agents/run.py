@@ -22,6 +22,7 @@ from ropelime.typing import Floats
 
 STEP = "step"
 _NOTHING = 1e-5
+_DERIVED = (rankings.RANDOM, rankings.LONGEST, rankings.OTHERS, rankings.SHARED)  # from what is stored
 
 
 def run(
@@ -113,7 +114,7 @@ def _steps(item: Item, row: Row, surrogate: LocalSurrogate) -> list[Step]:
     spans = surrogate.token_spans(prompt)
     features = split(prompt, Options().features, token_spans=lambda _: spans)
     row["parts"] = parts.describe(item, prompt, features, spans)
-    return [Step(prompt, features, text) for text in row["targets"] if text.strip()]
+    return [Step(item.messages, prompt, features, text) for text in row["targets"] if text.strip()]
 
 
 def _rankings(
@@ -128,7 +129,7 @@ def _rankings(
         if isinstance(e, Exception):
             raise e
         found[preset] = rankings.of_preset(preset, e)
-    return {name: found[name] for name in rankings.KNOWN if name in found}
+    return {name: found[name] for name in rankings.ORDER if name in found}
 
 
 def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any]) -> Row:
@@ -139,10 +140,16 @@ def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any])
         figures[name] = {**parts.measure(ranking.weights, shares, known), **ranking.known}
         if ranking.score is not None:
             figures[name]["score"] = round(ranking.score, 4)
-        if name not in (rankings.RANDOM, rankings.LONGEST):
+        if name not in _DERIVED:
             signals[name] = _rounded(ranking.weights)
         signals |= {f"{name}/{signal}": _rounded(v) for signal, v in ranking.signals.items()}
     return {"rankings": figures, "signals": signals}
+
+
+def trimmed(row: Row) -> Row:
+    """A row without its parts and signals."""
+    outputs = [{"of": each["of"], "rankings": each["rankings"]} for each in row.get("outputs", ())]
+    return {key: value for key, value in row.items() if key != "parts"} | {"outputs": outputs}
 
 
 def _rounded(values: Floats) -> list[float]:

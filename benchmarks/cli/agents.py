@@ -34,8 +34,16 @@ def add(commands: Any) -> None:
     kind.add_argument("--together", type=int, default=8, metavar="N", help=text)
     text = "stop after so long; the same command resumes"
     kind.add_argument("--seconds", type=float, metavar="N", help=text)
+    text = "measure the time of guard beside a forward pass, and the tokens of a run, instead"
+    kind.add_argument("--latency", action="store_true", help=text)
+    text = "with --latency: how often each is timed (default 5)"
+    kind.add_argument("--rounds", type=int, default=5, metavar="N", help=text)
     shared.add_model(kind)
     kind.set_defaults(run=run)
+    text = "results of `agents` without parts and signals, which only learning needs"
+    fewer = shared.new_command(commands, "trim", text)
+    fewer.add_argument("results", nargs="+", type=Path, metavar="FILE", help="what `agents` wrote")
+    fewer.set_defaults(run=trim)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,7 +52,9 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.agents import run as agents
     from benchmarks.store import Store
 
-    shared.check(options, "limit", "together")
+    shared.check(options, "limit", "together", "rounds")
+    if options.latency:
+        return _latency(options)
     if not options.data:
         raise InputError("--data FILE is needed.")
     if unknown := set(options.only) - set(rankings.KNOWN):
@@ -85,3 +95,36 @@ def run(options: argparse.Namespace) -> None:
     if not done and not options.quiet:
         note("ropelime: stopped in time; the same command goes on with the rest.")
     shared.written(options, results)
+
+
+def _latency(options: argparse.Namespace) -> None:
+    """Time ``guard``, and count the tokens of a run."""
+    from benchmarks.agents import latency
+    from benchmarks.hardware import Hardware
+    from benchmarks.store import Store
+
+    model, name = shared.load_local(options), short(options.surrogate)
+    results = shared.results_file(options, f"agents-latency-{model.device.type}-{name}")
+    settings = {
+        "bench": "agents",
+        "kind": latency.LATENCY,
+        "surrogate": {**model.describe(), "name": name},
+        "machine": Hardware(model).describe(),
+        "command": shared.command(options),
+        "versions": {"ropelime": __version__, "python": platform.python_version()},
+    }
+    latency.measure(model, Store(results, settings, [latency.LATENCY]), rounds=options.rounds)
+    shared.written(options, results)
+
+
+def trim(options: argparse.Namespace) -> None:
+    """Leave only what the page shows."""
+    from benchmarks.agents.run import trimmed
+    from benchmarks.store import read, rewrite
+
+    for path in options.results:
+        header, rows = read(path)
+        if header.get("bench") != "agents":
+            raise InputError(f"{path} was not written by `python -m benchmarks agents`.")
+        rewrite(path, [header, *map(trimmed, rows)])
+        print(f"{path} has no signals any more.")

@@ -20,7 +20,7 @@ _NAMED = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed"
 _NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answering", "skip", "masks"]
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
 _DEFAULTS |= {"memory": 0, "skip": 0, "masks": 32}
-_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only")
+_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only", "latency")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -141,7 +141,7 @@ def command(options: argparse.Namespace) -> str:
         words += ["--answers", options.answers.name]
     if getattr(options, "actors", None):
         words += ["--actors", *map(str, options.actors)]
-    if options.bench == "agents":
+    if options.bench == "agents" and not options.latency:
         words += ["--form", *options.form]
     if options.data:
         given = options.data if isinstance(options.data, list) else [options.data]

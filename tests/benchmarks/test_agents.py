@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.agents import items, parts, rankings, run
+from benchmarks.agents import items, latency, measures, parts, rankings, run
 from benchmarks.cli import main
 from benchmarks.store import Store, read
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import from_messages
+from ropelime.text.segmentation import sentences
 
 Tiny = Callable[..., LocalSurrogate]
 FRAME = "<NOTE> Hello. Do this first: ", " Thanks! </NOTE>"
@@ -119,11 +120,13 @@ def test_weights_of_messages_are_spread_over_their_parts() -> None:
 
 def test_every_ranking_of_every_form_has_its_row(data: Path, tiny: Tiny, tmp_path: Path) -> None:
     model = tiny("llama")
-    found = [made for form in items.FORMS.values() for made in form(next(items.read(data)))]
+    item = next(items.read(data))
+    found = [*items.unframed(item), items.asked(item)[1]]
     store = Store(tmp_path / "rows.jsonl", {"bench": "agents"}, [run.STEP])
-    assert run.run(found, model, store, only=rankings.KNOWN, together=3)
+    ours = [name for name in rankings.KNOWN if name != rankings.GUARD]
+    assert run.run(found, model, store, only=ours, together=3)
     _, rows = read(tmp_path / "rows.jsonl")
-    assert [row["form"] for row in rows] == ["plain", "unframed", "asked", "asked"]
+    assert [row["form"] for row in rows] == ["unframed", "asked"]
     for row in rows:
         prompt = from_messages(next(i for i in found if i.id == row["example"]).messages)
         n = len(row["parts"]["role"])
@@ -132,7 +135,7 @@ def test_every_ranking_of_every_form_has_its_row(data: Path, tiny: Tiny, tmp_pat
         assert {len(c) for c in row["parts"].values() if isinstance(c, list)} == {n}
         assert any(row["parts"]["goal"]), "the instruction is in a part"
         for output in row["outputs"]:
-            assert list(output["rankings"]) == list(rankings.KNOWN)
+            assert [*output["rankings"], rankings.GUARD] == list(rankings.ORDER)
             assert all(len(values) == n for values in output["signals"].values())
             assert {"instant/attention", "evidence/shift", "evidence/drop"} <= set(output["signals"])
         assert [output["of"] for output in row["outputs"]] == (
@@ -158,3 +161,129 @@ def test_unknown_rankings_and_missing_data_are_refused(
     assert "--data FILE is needed" in capsys.readouterr().err
     assert main(["agents", "--data", str(data), "--only", "luck"]) == 1
     assert "There is no ranking luck" in capsys.readouterr().err
+
+
+class Decision:
+    """What the tests take for a verdict of guard: the last part, and a tool."""
+
+    def __init__(self, span: tuple[int, int]) -> None:
+        self.span, self.probability = span, 0.9
+
+
+def test_guard_is_ranked_by_the_part_that_it_names(
+    data: Path, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = next(items.read(data))
+    prompt = from_messages(item.messages)
+    start = prompt.text.index("<NOTE>")
+
+    def guard(messages: Any, action: str, *, surrogate: Any) -> Decision:
+        assert messages == item.messages
+        assert action in item.output
+        return Decision((start, start + 9))
+
+    monkeypatch.setattr(rankings, "public", lambda name: {"guard": guard}[name])
+    store = Store(tmp_path / "rows.jsonl", {"bench": "agents"}, [run.STEP])
+    run.run([item], tiny("llama"), store, only=["guard"])
+    (row,) = read(store.path)[1]
+    figures = row["outputs"][0]["rankings"]["guard"]
+    assert figures["first"] == 1.0
+    assert figures["score"] == 0.9
+
+
+def rows(count: int = 8) -> list[dict[str, Any]]:
+    """Rows in which one ranking is always right, and BM25 knows nothing."""
+    made = []
+    for i in range(count):
+        for kind in ("hijacked", "resisted", "own"):
+            yes = float(kind == "hijacked")
+            good = {"first": 1.0, "goal": 1.0, "injected": yes, "tools": yes, "score": yes}
+            bad = {"first": 0.0, "goal": 0.0, "injected": 0.5, "tools": 0.5}
+            output = {"of": ["step", "call"], "rankings": {"words": bad, "user-or-tool": good}}
+            made.append(
+                {
+                    "example": f"{kind}{i}", "method": "step", "form": "asked", "kind": kind,
+                    "case": f"a/{i}/b", "model": "m", "variant": "none", "split": "judge",
+                    "parts": {}, "outputs": [{**output, "signals": {"words": [1, 2]}}],
+                }
+            )  # fmt: skip
+    return made
+
+
+def test_figures_have_known_answers() -> None:
+    judged = measures.Judged(rows(), "call")
+    assert judged.mean("user-or-tool", "first") == measures.Figure(1.0, 1.0, 1.0)
+    assert judged.mean("user-or-tool", "first", "words") == measures.Figure(1.0, 1.0, 1.0)
+    assert judged.auroc("user-or-tool", "injected", "resisted") == measures.Figure(1.0, 1.0, 1.0)
+    assert judged.auroc("words", "score", "own") == measures.Figure(0.5, 0.5, 0.5)
+    assert judged.found("user-or-tool", "score", "own") == 1.0
+    assert judged.found("words", "score", "resisted") == 0.0
+    assert judged.mean("evidence", "first") is None
+
+
+def test_found_allows_one_false_alarm_in_a_hundred() -> None:
+    def scored(kind: str, i: int, score: float) -> dict[str, Any]:
+        figures = {"w": {"tools": score, "injected": score, "first": 0.0}}
+        return {"kind": kind, "case": str(i), "outputs": [{"of": ["call"], "rankings": figures}]}
+
+    quiet = [scored("resisted", i, 0.9 if i < 2 else 0.1) for i in range(200)]
+    loud = [scored("hijacked", i, 0.5) for i in range(10)]
+    assert measures.Judged([*quiet, *loud], "call").found("w", "score", "resisted") == 1.0
+    three = [*quiet, scored("resisted", 0, 0.9)]
+    assert measures.Judged([*three, *loud], "call").found("w", "score", "resisted") == 0.0
+
+
+def test_the_largest_figure_of_several_calls_counts() -> None:
+    outputs = [{"of": ["call"], "rankings": {"w": {"injected": v, "tools": v}}} for v in (0.2, 0.7)]
+    row = {"kind": "resisted", "case": "a", "outputs": outputs}
+    assert measures.Judged([row], "call").figures(row, "w", "injected") == 0.7
+    assert measures.Judged([row], "step").figures(row, "w", "injected") is None
+
+
+def written(path: Path, made: list[dict[str, Any]], **known: Any) -> Path:
+    header = {"bench": "agents", "surrogate": {"name": "tiny"}, "command": "python -m ...", **known}
+    store = Store(path, header, ["step"])
+    for each in made:
+        store.add(each["example"], [each])
+    return path
+
+
+def test_the_page_shows_judged_steps_alone(tmp_path: Path) -> None:
+    learnt = [{**row, "example": f"x{row['example']}", "split": "learn"} for row in rows(3)]
+    path = written(tmp_path / "rows.jsonl", [*rows(), *learnt])
+    assert main(["trim", str(path)]) == 0
+    assert "signals" not in path.read_text(encoding="utf-8")
+    assert main(["report", str(path), "--docs", str(tmp_path / "docs")]) == 0
+    page = (tmp_path / "docs" / "agents.md").read_text(encoding="utf-8")
+    assert "8 hijacked, 8 resisted, 8 calls that the user asked for." in page
+    assert "| user against tool, as in CausalArmor | 1.000 [1.000, 1.000] | 1.00 | 1.000" in page
+    assert "| m | 8 | 8 | 0.00 / 0.50 | 1.00 / 1.00 |" in page
+    assert "No results yet. Run: `python -m benchmarks agents --latency`" in page
+
+
+def test_latency_has_a_context_of_the_size_that_it_says() -> None:
+    text = latency.context()
+    assert len(text) == latency.CHARACTERS
+    assert len(sentences(text)) == latency.SENTENCES
+    calls = [m for m in latency.run_of() if m.get("tool_calls")]
+    assert len(calls) == latency.STEPS
+
+
+def test_latency_divides_times_of_the_same_round(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("llama", max_position_embeddings=8192)
+    monkeypatch.setattr(latency, "CHARACTERS", 300)
+    monkeypatch.setattr(latency, "guarded", lambda: (latency.run_of(1)[:3], {"name": "a"}))
+    monkeypatch.setattr(latency, "public", lambda name: lambda *a, **k: None)
+    counted = {"steps": 2, "longest": 10, "all": 15, "tokens": 30}
+    monkeypatch.setattr(latency, "whole_run", lambda *_: counted)
+    header = {"kind": "latency", "machine": {"cpu": "toy"}, "surrogate": {"name": "tiny"}}
+    store = Store(tmp_path / "rows.jsonl", header, ["latency"])
+    latency.measure(model, store, rounds=2)
+    found = read(store.path)
+    assert [row["example"] for row in found[1]] == ["round-0", "round-1", "run"]
+    assert found[1][0]["tokens"]["forward"] > found[1][0]["tokens"]["guard"] == 0
+    table = latency.table([found])
+    assert table.endswith("| 1.50 |")
+    assert "| tiny, toy |" in table
