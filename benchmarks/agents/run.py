@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from benchmarks.agents import parts, rankings
 from benchmarks.agents.items import Item
 from benchmarks.agents.rankings import Ranking, Step
@@ -147,8 +149,17 @@ def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any])
 
 
 def trimmed(row: Row) -> Row:
-    """A row without its parts and signals."""
-    outputs = [{"of": each["of"], "rankings": each["rankings"]} for each in row.get("outputs", ())]
+    """A row without its parts and signals; rankings by words that it lacks are made from these first."""
+    outputs = []
+    for each in row.get("outputs", ()):
+        figures = dict(each["rankings"])
+        if {"words", "words/shared"} <= each.get("signals", {}).keys():
+            matching, shared = (np.array(each["signals"][k], float) for k in ("words", "words/shared"))
+            own = [role == "a" for role in row["parts"]["role"]]
+            for name, ranking in rankings.by_words(matching, shared, own).items():
+                known = parts.measure(ranking.weights, ranking.weights, row["parts"])
+                figures.setdefault(name, known)
+        outputs.append({"of": each["of"], "rankings": figures})
     return {key: value for key, value in row.items() if key != "parts"} | {"outputs": outputs}
 
 

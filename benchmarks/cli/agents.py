@@ -13,7 +13,7 @@ from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.progress import note, reporting
 
-_HELP = "steps of agents with an injected instruction: is it found, and is following it told from not"
+_HELP = "steps of agents with an injected instruction: is it found, and did the agent follow it"
 FORMS = ("plain", "unframed", "asked")
 
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
             progress=report,
         )
     if not done and not options.quiet:
-        note("ropelime: stopped in time; the same command goes on with the rest.")
+        note("ropelime: stopped in time; the same command resumes it.")
     shared.written(options, results)
 
 

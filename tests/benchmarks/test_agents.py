@@ -193,7 +193,7 @@ def test_guard_is_ranked_by_the_part_that_it_names(
 
 def rows(count: int = 8) -> list[dict[str, Any]]:
     """Rows in which one ranking is always right, and BM25 knows nothing."""
-    made = []
+    made: list[dict[str, Any]] = []
     for i in range(count):
         for kind in ("hijacked", "resisted", "own"):
             yes = float(kind == "hijacked")
@@ -208,6 +208,16 @@ def rows(count: int = 8) -> list[dict[str, Any]]:
                 }
             )  # fmt: skip
     return made
+
+
+def test_rows_get_the_rankings_by_words_that_they_lack() -> None:
+    (row, *_) = rows(1)
+    row["parts"] = {"role": "at", "injected": [0, 1.0], "goal": [0, 0]}
+    row["outputs"][0]["signals"] = {"words": [3, 2], "words/shared": [1, 0]}
+    (output,) = run.trimmed(row)["outputs"]
+    assert output["rankings"]["words"] == row["outputs"][0]["rankings"]["words"], "as it was"
+    assert output["rankings"][rankings.OTHERS]["first"] == 1.0
+    assert output["rankings"][rankings.SHARED]["first"] == 0.0
 
 
 def test_figures_have_known_answers() -> None:
