@@ -138,7 +138,7 @@ def asked(item: Item) -> list[Item]:
     """The step after a user who asks for such an action himself.
 
     Beside it, for a step that was hijacked, the call that this user asks for: the malicious one with
-    the same changes. No model made it; it judges whether two actions of the same kind can be told apart.
+    the same changes. No model made it; it judges whether actions of one kind can be told apart.
     """
     changes = changed(item.goal)
     request = _replaced(item.goal, changes)

@@ -149,7 +149,7 @@ def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any])
 
 
 def trimmed(row: Row) -> Row:
-    """A row without its parts and signals; rankings by words that it lacks are made from these first."""
+    """A row without its parts and signals; rankings by words that it lacks are made first."""
     outputs = []
     for each in row.get("outputs", ()):
         figures = dict(each["rankings"])
