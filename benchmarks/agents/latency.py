@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from benchmarks import pages
 from benchmarks.agents.rankings import public
 from benchmarks.hardware import Hardware
+from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.pages import number
 from benchmarks.store import Row, Store
 from ropelime.explain import explain
@@ -118,8 +120,11 @@ def whole_run(surrogate: LocalSurrogate, hardware: Hardware) -> Row:
     trace = public("trace")(run_of())
     steps = [(from_messages(step.prompt()), step.output) for step in trace.model_steps]
     lengths = [len(_ids(surrogate, prompt, output)) for prompt, output in steps]
-    found = hardware.measure(lambda: trace.explain_all(surrogate=surrogate))
-    return {"steps": len(steps), "longest": max(lengths), "all": sum(lengths), "tokens": found.tokens}
+    found = {
+        preset: hardware.measure(partial(trace.explain_all, surrogate=surrogate, preset=preset)).tokens
+        for preset in (INSTANT, EVIDENCE)
+    }
+    return {"steps": len(steps), "longest": max(lengths), "all": sum(lengths), "tokens": found}
 
 
 def _ids(surrogate: LocalSurrogate, prompt: Prompt, output: str) -> Any:
@@ -140,9 +145,12 @@ def table(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
             for way in ("forward", "explain")
         }
         median = np.median([row["seconds"]["guard"] for row in timed])
-        used = [
-            row["tokens"] / (row["longest"] * row["steps"]) for row in rows if row["example"] == RUN
-        ]
+        used = {
+            preset: tokens / (row["longest"] * row["steps"])
+            for row in rows
+            if row["example"] == RUN
+            for preset, tokens in row["tokens"].items()
+        }
         machine = header["machine"]
         lines.append(
             [
@@ -150,8 +158,8 @@ def table(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
                 number(float(median), ".2f"),
                 number(float(over["forward"]), ".2f"),
                 number(float(over["explain"]), ".2f"),
-                number(used[0] if used else None, ".2f"),
+                *(number(used.get(preset), ".2f") for preset in (INSTANT, EVIDENCE)),
             ]
         )
     head = ["surrogate, machine", "guard, seconds", "over a forward pass", "over `explain`"]
-    return pages.table([*head, "tokens of a run"], lines)
+    return pages.table([*head, "tokens of a run, instant", "evidence"], lines)

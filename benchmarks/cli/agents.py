@@ -36,8 +36,8 @@ def add(commands: Any) -> None:
     kind.add_argument("--seconds", type=float, metavar="N", help=text)
     text = "measure the time of guard beside a forward pass, and the tokens of a run, instead"
     kind.add_argument("--latency", action="store_true", help=text)
-    text = "with --latency: how often each is timed (default 5)"
-    kind.add_argument("--rounds", type=int, default=5, metavar="N", help=text)
+    text = "with --latency: how often each is timed (default 3)"
+    kind.add_argument("--rounds", type=int, default=3, metavar="N", help=text)
     shared.add_model(kind)
     kind.set_defaults(run=run)
     text = "results of `agents` without parts and signals, which only learning needs"

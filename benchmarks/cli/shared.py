@@ -117,7 +117,7 @@ def command(options: argparse.Namespace) -> str:
     words = ["python", "-m", "benchmarks", options.bench]
     words += [options.kind] if options.bench in ("closed", "heads", "believe") else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
-    names = _NAMED.copy()
+    names = [name for name in _NAMED if (options.bench, name) != ("agents", "together")]
     if options.bench == "speed" and options.shape and "scaling" not in switches:
         names += ["features", "feature_tokens"]
     for name in names:

@@ -286,7 +286,7 @@ def test_latency_divides_times_of_the_same_round(
     monkeypatch.setattr(latency, "CHARACTERS", 300)
     monkeypatch.setattr(latency, "guarded", lambda: (latency.run_of(1)[:3], {"name": "a"}))
     monkeypatch.setattr(latency, "public", lambda name: lambda *a, **k: None)
-    counted = {"steps": 2, "longest": 10, "all": 15, "tokens": 30}
+    counted = {"steps": 2, "longest": 10, "all": 15, "tokens": {"instant": 10, "evidence": 30}}
     monkeypatch.setattr(latency, "whole_run", lambda *_: counted)
     header = {"kind": "latency", "machine": {"cpu": "toy"}, "surrogate": {"name": "tiny"}}
     store = Store(tmp_path / "rows.jsonl", header, ["latency"])
@@ -295,5 +295,5 @@ def test_latency_divides_times_of_the_same_round(
     assert [row["example"] for row in found[1]] == ["round-0", "round-1", "run"]
     assert found[1][0]["tokens"]["forward"] > found[1][0]["tokens"]["guard"] == 0
     table = latency.table([found])
-    assert table.endswith("| 1.50 |")
+    assert table.endswith("| 0.50 | 1.50 |")
     assert "| tiny, toy |" in table
