@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import pages
+from benchmarks.agents import page as agents
 from benchmarks.believe import page as believe
 from benchmarks.budgets import page as budgets
 from benchmarks.closed import page as closed
@@ -23,6 +24,7 @@ _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "batch": scale.write,
     "closed": closed.write,
     "believe": believe.write,
+    "agents": agents.write,
 }
 
 

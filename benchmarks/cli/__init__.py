@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from benchmarks.cli import (
+    agents,
     architectures,
     batch,
     believe,
@@ -26,6 +27,7 @@ examples:
   python -m benchmarks ablation --context gold --limit 20 --data hotpot_dev_distractor_v1.json
   python -m benchmarks mmlu --data miscellaneous_test.csv
   python -m benchmarks budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
+  python -m benchmarks agents --form plain unframed asked --data agentdyn.jsonl.xz
   python -m benchmarks heads hotpotqa --limit 500 --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --shape qwen3-8b --device cuda
@@ -51,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    groups = (experiments, closed, believe, heads, learn, speed, batch, architectures, files)
+    groups = (experiments, closed, believe, agents, heads, learn, speed, batch, architectures, files)
     for group in groups:
         group.add(commands)
     return top

@@ -20,7 +20,7 @@ _NAMED = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed"
 _NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answering", "skip", "masks"]
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
 _DEFAULTS |= {"memory": 0, "skip": 0, "masks": 32}
-_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only")
+_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only", "latency")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -117,7 +117,7 @@ def command(options: argparse.Namespace) -> str:
     words = ["python", "-m", "benchmarks", options.bench]
     words += [options.kind] if options.bench in ("closed", "heads", "believe") else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
-    names = _NAMED.copy()
+    names = [name for name in _NAMED if (options.bench, name) != ("agents", "together")]
     if options.bench == "speed" and options.shape and "scaling" not in switches:
         names += ["features", "feature_tokens"]
     for name in names:
@@ -141,6 +141,9 @@ def command(options: argparse.Namespace) -> str:
         words += ["--answers", options.answers.name]
     if getattr(options, "actors", None):
         words += ["--actors", *map(str, options.actors)]
+    if options.bench == "agents" and not options.latency:
+        words += ["--form", *options.form]
     if options.data:
-        words += ["--data", options.data.name]
+        given = options.data if isinstance(options.data, list) else [options.data]
+        words += ["--data", *(path.name for path in given)]
     return shlex.join(words)
