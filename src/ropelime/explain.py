@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
 from ropelime.files import Savable
+from ropelime.long import any_length
+from ropelime.long import check as check_length
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
@@ -18,12 +20,11 @@ from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.grounding import GroundedSentence
-from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
+from ropelime.steps import Errors, Task, check_capabilities, drive
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
 from ropelime.text.display import shorten
-from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
@@ -261,7 +262,7 @@ def explain_many(
         [task] if task.options.also is None else [task, replace(task, options=task.options.second())]
         for task in tasks
     ]
-    begun = [(model, steps(way, model)) for both in ways for way in both for model in surrogates]
+    begun = [(model, any_length(way, model)) for both in ways for way in both for model in surrogates]
     done = iter(drive(begun, progress=progress, forgive=forgive))
     found: list[Explanation | Exception] = []
     for both in ways:
@@ -293,8 +294,7 @@ def verified(
 def check(prompt: Prompt, options: Options, surrogates: Sequence[Surrogate]) -> None:
     """Refuse what cannot be explained, whatever the answer will be, before a call is paid for."""
     for surrogate in surrogates:
-        features = split(prompt, options.features, token_spans=surrogate.token_spans)
-        prepare(surrogate, prompt, features, ".", options)
+        check_length(prompt, options, surrogate)
 
 
 def _joined(members: Sequence[ExplanationData | Exception]) -> ExplanationData:

@@ -114,6 +114,7 @@ class ScoreRequest:
         shares_previous: Whether this is the prompt of the request before it with another output: the
             prefix that both share is counted as the cost of that one.
         attention: Whether the attention of the output to the features is wanted.
+        later: About how many tokens the same explanation will score after this request, for progress.
     """
 
     scorer: Scorer
@@ -124,6 +125,24 @@ class ScoreRequest:
     question: bool = False
     shares_previous: bool = False
     attention: bool = False
+    later: int = 0
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long a prompt and an output are, in tokens of a surrogate.
+
+    Attributes:
+        features: (n,) the tokens of each feature.
+        pinned: Those of the pinned text and the chat template.
+        output: Those of the output.
+        window: The most that the surrogate can read at once.
+    """
+
+    features: Ints
+    pinned: int
+    output: int
+    window: int
 
 
 class Surrogate(ABC):
@@ -136,11 +155,21 @@ class Surrogate(ABC):
         only_output: Whether it gives log-probabilities of the output and nothing else: no divergences,
             no rotary keys, no cached scoring.
         sees_output: False for a function of masks, which cannot tell two outputs apart.
+        shows_attention: Whether it gives the attention of the output to the features.
     """
 
     name: str
     only_output: bool = False
     sees_output: bool = True
+    shows_attention: bool = False
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether it can read the prompt and the output at once; :meth:`lengths` is for those not."""
+        return True
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit."""
+        raise NoTokenizerError(f"{self.name} has no tokenizer, so the length of a text is not known.")
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Where each of its tokens lies in ``prompt.text``, as tokenised inside its chat template."""

@@ -20,6 +20,7 @@ from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate.base import (
     Ablation,
+    Lengths,
     Progress,
     Scorer,
     ScoreRequest,
@@ -93,6 +94,19 @@ class LocalSurrogate(Surrogate):
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Where each token of the rendered prompt lies in ``prompt.text``."""
         return self.encoder.token_spans(prompt)
+
+    @property
+    def shows_attention(self) -> bool:  # type: ignore[override]
+        """Whether it is packed, which is where attention can be watched."""
+        return self.engine.packs(1)
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether the model can read the prompt and the output at once."""
+        return ContextWindow(self.name, self.window).fits(self.encoder, prompt, output)
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit."""
+        return ContextWindow(self.name, self.window).lengths(self.encoder, prompt, features, output)
 
     def prepare(
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
