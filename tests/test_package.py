@@ -30,7 +30,7 @@ ORDER = [
     ["clients"],
     ["method.rope", "method.learnt"],
     ["method.scores"],
-    ["method.samplers", "method.interactions"],
+    ["method.samplers", "method.interactions", "method.groups"],
     ["method.kernels", "method.targets", "method.regression"],
     ["method.uncertainty"],
     ["method.attribution"],

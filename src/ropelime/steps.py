@@ -15,6 +15,7 @@ from ropelime.method.attribution import Recipe, fit
 from ropelime.method.interactions import candidates, interactions
 from ropelime.method.schedule import Outcome, Round, Schedule
 from ropelime.method.scores import Scores, join
+from ropelime.method.targets import Evidence
 from ropelime.options import PRESETS, Options
 from ropelime.progress import Callback
 from ropelime.registry import describe
@@ -23,7 +24,7 @@ from ropelime.surrogate.base import Scorer, ScoreRequest, Surrogate, check_only_
 from ropelime.text.features import Feature, split
 from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Prompt
-from ropelime.typing import Ints, Masks
+from ropelime.typing import Floats, Ints, Masks
 
 Steps = Generator[list[ScoreRequest], list[Scores], ExplanationData]
 Errors = tuple[type[Exception], ...]
@@ -61,11 +62,11 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
     # Split the prompt into features, and tokenise it once for the surrogate.
     features = split(prompt, options.features, token_spans=surrogate.token_spans)
     prepared = prepare(surrogate, prompt, features, output, options)
+    words = shared_words(prompt, features, output) if options.recipe.uses_words else None
     # Sample masks and score the output under each, round after round.
     schedule = options.schedule(cached=prepared.cached)
-    scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
+    scores, outcome = yield from collect(schedule, prepared, words, len(features), before, task.more)
     # Fit: how much does each feature contribute to the target?
-    words = shared_words(prompt, features, output) if options.recipe.uses_words else None
     attribution = fit(scores.fitted(), options.recipe, words=words)
     masks, tokens = scores.distinct(), scores.tokens_run
     pairs = () if before is None else before.interactions
@@ -99,6 +100,7 @@ class Prepared:
         recipe: How the scores will be fitted, and so which are needed.
         cached: Whether masks are scored from the KV cache.
         question: Whether the question is scored too.
+        groups: Whether features may be removed in groups, which needs attention.
         notes: What the reader of the result should know about it.
     """
 
@@ -107,6 +109,7 @@ class Prepared:
     recipe: Recipe
     cached: bool
     question: bool
+    groups: bool
     notes: tuple[str, ...]
 
     def cost(self, masks: Masks) -> Ints:
@@ -126,7 +129,7 @@ class Prepared:
             spaces=() if space is None else (space,),
             cached=wanted.cached,
             question=self.question,
-            attention=self.recipe.target.needs_attention,
+            attention=self.recipe.target.needs_attention or wanted.attention,
         )
         if self.alternative is None:
             (scores,) = yield [request]
@@ -149,7 +152,8 @@ def prepare(
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
     notes = tuple(filter(None, (how, instead, *scorer.notes)))
-    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes)
+    groups = surrogate.shows_attention and isinstance(options.recipe.target, Evidence)
+    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), groups, notes)
 
 
 def check_capabilities(surrogate: Surrogate, options: Options) -> None:
@@ -183,14 +187,21 @@ def _scoring(options: Options, scorers: Sequence[Scorer]) -> tuple[bool, str]:
 
 
 def collect(
-    schedule: Schedule, prepared: Prepared, n: int, before: ExplanationData | None, more: int
+    schedule: Schedule,
+    prepared: Prepared,
+    words: Floats | None,
+    n: int,
+    before: ExplanationData | None,
+    more: int,
 ) -> Generator[list[ScoreRequest], list[Scores], tuple[Scores, Outcome]]:
     """Sample masks over n features and have them scored, until the schedule is satisfied.
 
-    With ``before``, the scores of that explanation are extended by ``more`` masks.
+    With ``before``, the scores of that explanation are extended by ``more`` masks. ``words`` (n,) says
+    what the features share with the answer, where that is used.
     """
     if before is None:
-        scores, rounds = None, schedule.rounds(n, prepared.cost)
+        rounds = schedule.rounds(n, prepared.cost, words if prepared.groups else None)
+        scores = None
     else:
         scores = before.surrogate_scores
         rounds = schedule.more_rounds(scores, before.config["masks"], more)
