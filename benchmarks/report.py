@@ -9,6 +9,7 @@ from benchmarks import pages
 from benchmarks.believe import page as believe
 from benchmarks.budgets import page as budgets
 from benchmarks.closed import page as closed
+from benchmarks.long import page as long
 from benchmarks.quality import page as quality
 from benchmarks.scale import page as scale
 from benchmarks.speed import accelerators
@@ -23,6 +24,7 @@ _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "batch": scale.write,
     "closed": closed.write,
     "believe": believe.write,
+    "long": long.write,
 }
 
 

@@ -12,8 +12,8 @@ from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.progress import reporting
 
-_HELP = "needles in long prompts, HotpotQA among thousands of sentences, and what that costs"
-KINDS = ("needles", "sentences")
+_HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
+KINDS = ("needles", "sentences", "answers")
 _SIZES = {"needles": [8_000, 32_000, 128_000], "sentences": [1000, 4000]}
 
 
@@ -36,21 +36,23 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Explain long prompts."""
     from benchmarks.hardware import Hardware
-    from benchmarks.long import needles
+    from benchmarks.long import answers, needles
     from benchmarks.long import run as long
     from benchmarks.store import Store
 
     shared.check(options, "limit")
-    sizes = sorted(options.sizes or _SIZES[options.kind])
-    if sizes[0] < 1:
+    sizes = sorted(options.sizes or _SIZES.get(options.kind, ()))
+    if sizes and sizes[0] < 1:
         raise InputError(f"--sizes must be at least 1, not {sizes[0]}.")
-    if options.answering and options.kind == "sentences":
-        raise InputError("--answering is for needles: HotpotQA's labels are those of its own answers.")
+    if options.answering and options.kind != "needles":
+        raise InputError("--answering is for needles: the other prompts come with their answers.")
     limit = options.limit or 10
-    found = (
+    found: list[Any] = list(
         needles.cases(options.data, sizes, limit, options.seed)
         if options.kind == "needles"
         else long.sentences(options.data, sizes, limit)
+        if options.kind == "sentences"
+        else answers.steps(options.data, limit)
     )
     model, name = shared.load_local(options), short(options.surrogate)
     answering = shared.load_local(options, options.answering) if options.answering else None
@@ -71,8 +73,9 @@ def run(options: argparse.Namespace) -> None:
     }
     store = Store(results, settings, [long.METHOD])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
-        long.run(
-            list(found), model, store,
-            preset=options.preset, answering=answering, seconds=options.seconds, progress=report,
-        )  # fmt: skip
+        how: dict[str, Any] = {"seconds": options.seconds, "progress": report}
+        if options.kind == "answers":
+            answers.run(found, model, store, **how)
+        else:
+            long.run(found, model, store, preset=options.preset, answering=answering, **how)
     shared.written(options, results)

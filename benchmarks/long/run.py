@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.closed.answering import LocalConversation
 from benchmarks.data import hotpotqa
 from benchmarks.hardware import Hardware
 from benchmarks.long.needles import Case
@@ -122,6 +121,8 @@ def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware,
 
 def _answered(case: Case, model: LocalSurrogate) -> str:
     """The model's answer to the prompt, of which it is given what fits, the needles among it."""
+    from benchmarks.closed.answering import LocalConversation  # which needs the openai SDK
+
     features = split(case.prompt, "sentence", token_spans=model.token_spans)
     prompt, most = case.prompt, (model.window or 10**9) - 2 * _MOST
     if not model.fits(prompt, "x" * _MOST):
