@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import byte_level, tiny_model
 from ropelime import Explanation, InputError, explain, load
+from ropelime.errors import Interrupted
 from ropelime.method.coarse import FirstLook, choose, window_shares, word_shares
 from ropelime.results.close import CloseReading
 from ropelime.surrogate.base import Ablation, Lengths, OutputScorer, Progress, Surrogate
@@ -162,12 +163,11 @@ def test_interactions_have_the_numbers_of_all_features() -> None:
 
 @pytest.mark.parametrize("preset", ["evidence", "instant"])
 def test_shares_of_a_model_with_a_small_window(preset: str) -> None:
-    surrogate = LocalSurrogate(tiny_model("llama").model, byte_level("chatml"), name="tiny")
     given = chunks(30, 11)
     question = "Where did the lighthouse keeper Tom hide the brass key?"
     e = explain(
         context=given, question=question, output="Under a loose stone.",
-        surrogate=surrogate, preset=preset, progress=False,
+        surrogate=tiny(), preset=preset, progress=False,
     )  # fmt: skip
     assert e.weights.sum() == pytest.approx(1)
     read = e.config["read"]
@@ -190,10 +190,63 @@ def test_the_ends_of_a_chat_are_in_every_window() -> None:
     assert "stone" in e.top(1)[0].text
 
 
+def tiny() -> LocalSurrogate:
+    return LocalSurrogate(tiny_model("llama").model, byte_level("chatml"), name="tiny")
+
+
+def stopping(after: int) -> Any:
+    """Progress that ends in Ctrl-C once so many tokens are done, and once only."""
+    pressed: list[int] = []
+
+    def report(done: int, total: int) -> None:
+        if done >= after and not pressed:
+            pressed.append(done)
+            raise KeyboardInterrupt
+
+    return report
+
+
 def test_progress_counts_all_that_is_planned() -> None:
     seen: list[tuple[int, int]] = []
-    long_one(progress=lambda done, total: seen.append((done, total)))
-    assert not seen or seen[0][1] >= 10 * WINDOW
+    e = explain(
+        context=chunks(30, 11), question=QUESTION, output="Under a loose stone.",
+        surrogate=tiny(), progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    dones = [done for done, _ in seen]
+    assert dones == sorted(dones)
+    assert 0.5 < seen[0][1] / e.cost.tokens < 2, "an honest estimate from the first call"
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_ctrl_c_in_the_first_look_explains_what_was_read(tmp_path: Any) -> None:
+    given = {"context": chunks(30, 2), "question": QUESTION, "output": "Under a loose stone."}
+    whole = explain(**given, surrogate=tiny(), progress=False)
+    with pytest.raises(Interrupted) as stopped:
+        explain(**given, surrogate=tiny(), progress=stopping(2000))
+    e = stopped.value.kept
+    assert isinstance(e, Explanation)
+    assert e.config["interrupted"]
+    assert 0 < e.config["read"]["windows"] < whole.config["read"]["windows"]
+    assert "it was interrupted" in " ".join(e.diagnostics.notes)
+    assert e.weights.sum() == pytest.approx(1)
+    e.save(tmp_path / "e.json")
+    assert load(tmp_path / "e.json") == e
+
+
+def test_ctrl_c_leaves_the_masks_that_were_scored() -> None:
+    given: dict[str, Any] = {"context": chunks(9, 2), "question": QUESTION, "output": "So it is. " * 20}
+    surrogate = LocalSurrogate(
+        tiny_model("llama", max_position_embeddings=4096).model, byte_level("chatml"), name="tiny"
+    )
+    whole = explain(**given, surrogate=surrogate, progress=False)
+    with pytest.raises(Interrupted) as stopped:
+        explain(**given, surrogate=surrogate, progress=stopping(2048))
+    e = stopped.value.kept
+    assert 0 < e.diagnostics.masks_scored < whole.diagnostics.masks_scored
+    assert "interrupted" in " ".join(e.diagnostics.notes)
+    with pytest.raises(KeyboardInterrupt) as nothing:
+        explain(**given, surrogate=surrogate, progress=stopping(0))
+    assert not isinstance(getattr(nothing.value, "kept", None), Explanation), "nothing to explain yet"
 
 
 @settings(max_examples=50, deadline=None)

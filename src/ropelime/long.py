@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.errors import InputError
+from ropelime.errors import InputError, Interrupted
 from ropelime.method.coarse import FirstLook, choose, window_shares, word_shares
 from ropelime.method.schedule import Budget
 from ropelime.method.scores import Scores
@@ -171,7 +171,6 @@ class Plan:
         asked = [self._features(run) for run in windows(self.sizes, room)]
         asked, stopped = self._affordable(asked, words, options.budget)
         read: dict[int, Scores] = {}
-        empty: Floats | None = None
         tokens, seconds = 0, 0.0
         per_call = max(1, _AT_ONCE // most)
         after = int(_CALLS * min(_CLOSE, self.lengths.window))
@@ -179,15 +178,22 @@ class Plan:
             some = range(start, min(start + per_call, len(asked)))
             later = after + most * (len(asked) - some.stop)
             requests = [self._request(asked[w], w == 0, later, options, surrogate) for w in some]
-            scores = yield requests
-            read |= dict(zip(some, scores, strict=True))
-            empty = scores[0].logprob[1] if start == 0 else empty
-            tokens += sum(each.tokens_run for each in scores)
-            seconds += sum(each.seconds for each in scores)
-            if options.budget.seconds is not None and seconds > options.budget.seconds / 2:
-                stopped = "time" if some.stop < len(asked) else ""
+            try:
+                scores: Sequence[Scores | None] = yield requests
+            except Interrupted as stop:
+                if not read and stop.kept[0] is None:
+                    raise
+                scores, stopped = stop.kept, "it was interrupted"
+            fresh = {w: each for w, each in zip(some, scores, strict=True) if each is not None}
+            read |= fresh
+            empty = read[0].logprob[1]
+            tokens += sum(each.tokens_run for each in fresh.values())
+            seconds += sum(each.seconds for each in fresh.values())
+            if len(fresh) < len(some):
                 break
-        assert empty is not None
+            if options.budget.seconds is not None and seconds > options.budget.seconds / 2:
+                stopped = "time ran out" if some.stop < len(asked) else ""
+                break
         model = self._model_shares({w: asked[w] for w in read}, read, empty)
         first = FirstLook.of({"words": words, "model": model}, len(self.features))
         return Look(first, len(read), tokens, seconds, stopped)
@@ -224,7 +230,7 @@ class Plan:
         """What the reader of the result should know."""
         known = self.describe(close, look)
         seen = "all of it was read once" if not look.stopped else "a part of it was read once"
-        left = f" ({look.stopped} ran out)" if look.stopped else ""
+        left = f" ({look.stopped})" if look.stopped else ""
         return (
             f"The prompt has {known['of_tokens']:,} tokens, more than the {known['window']:,} that the "
             f"surrogate can read: {seen}, in {known['windows']} windows{left}, and {known['tokens']:,} "
@@ -273,7 +279,7 @@ class Plan:
                 f"tokens, and reading one window of it takes {min(costs):,}."
             )
         chosen = sorted(best[:allowed].tolist())
-        return [asked[i] for i in chosen], "the budget" if allowed < len(asked) else ""
+        return [asked[i] for i in chosen], "the budget ran out" if allowed < len(asked) else ""
 
 
 def _ends(tokens: Ints, window: int) -> Ints:

@@ -78,4 +78,5 @@ def divided(masks: Masks, values: Floats, prior: Floats) -> Floats:
         for group, row in groups:
             found[group] *= columns[row] / np.maximum(found[group].sum(0), 1e-300)
         found[single] = columns[[row for _, row in alone]]
+    found[masks.all(0)] = 0.0  # never removed: nothing is known
     return np.asarray(found.reshape(n, *values.shape[1:]))

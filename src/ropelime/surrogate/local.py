@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import InputError, Interrupted, ModelError
 from ropelime.method.learnt import learnt_heads
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
@@ -141,13 +141,18 @@ class LocalSurrogate(Surrogate):
             if collector.attention is not None
         }
         with self.lock, torch.inference_mode():
-            run, note = self.engine.run(
-                sequences,
-                take,
-                capture=Capture(keys, hidden, watched),
-                tokens=batch_tokens,
-                progress=progress,
-            )
+            try:
+                run, note = self.engine.run(
+                    sequences,
+                    take,
+                    capture=Capture(keys, hidden, watched),
+                    tokens=batch_tokens,
+                    progress=progress,
+                )
+            except KeyboardInterrupt:
+                each = (time.perf_counter() - start) / len(collectors)
+                kept = [collector.so_far(self.name, each) for collector in collectors]
+                raise Interrupted(kept) from None
         tokens_run = sequences.tokens_alone(run)
         seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()
         return [
