@@ -140,6 +140,7 @@ class Schedule:
     """Everything that decides which masks are scored.
 
     ``follow_up`` says whether the first scores call for more masks, and of which kind; never if None.
+    ``may_group`` says whether groups may take the place of leave-one-out.
     """
 
     sampler: Sampler
@@ -148,6 +149,7 @@ class Schedule:
     cached: bool
     seed: int | tuple[int, ...]
     follow_up: Callable[[Scores, Recipe], FollowUp | None] | None = None
+    may_group: bool = False
 
     def draw(self, n: int, count: int | None) -> Sample:
         """Masks of n features: the sampler's own number of them, or at most ``count``."""
@@ -217,8 +219,8 @@ class Schedule:
 
     def _grouped(self, n: int, costs: Costs, words: Floats) -> Masks | None:
         """Masks of groups where leave-one-out would run too many tokens; None where it does not."""
-        sampled = isinstance(self.sampler, LeaveOneOutFirst) and self.cached and self.budget == Budget()
-        if not sampled:
+        auto = self.may_group and self.cached and self.budget == Budget()
+        if not auto or not isinstance(self.sampler, LeaveOneOutFirst):
             return None
         full = int(costs(np.ones((1, n), bool))[0])
         each = int(costs(~np.eye(1, n, dtype=bool))[0])
