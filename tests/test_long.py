@@ -99,7 +99,7 @@ def test_ten_windows_find_the_planted_part(planted: int) -> None:
     assert e.normalized_weights.sum() == pytest.approx(1)
     assert e.top(1)[0].normalized_weight > 0.5
     read = e.config["read"]
-    assert 0 <= read["missed"] < 0.5
+    assert 0 <= read["overlooked"] < 0.5
     assert read["tokens"] <= WINDOW
     assert any("read closely" in note or "closely" in note for note in e.diagnostics.notes)
 
@@ -175,7 +175,7 @@ def test_shares_of_a_model_with_a_small_window(preset: str) -> None:
     found = [i for i, f in enumerate(e.features) if "stone" in f.text]
     assert set(found) <= set(read["features"])
     unread = np.setdiff1d(np.arange(len(e.features)), read["features"])
-    assert e.weights[unread].sum() == pytest.approx(read["missed"], abs=1e-5)
+    assert e.weights[unread].sum() == pytest.approx(read["overlooked"], abs=1e-5)
     assert e.for_output(0, 5).weights.sum() == pytest.approx(1)
 
 

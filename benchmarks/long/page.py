@@ -26,7 +26,7 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     runs = [_Run(path) for path in sorted(results)]
     holes = {
         "needles": _table(runs, "needles", _needles),
-        "missed": _table(runs, "needles", _missed),
+        "overlooked": _table(runs, "needles", _overlooked),
         "sentences": _table(runs, "sentences", _sentences),
         "cost": _table(runs, "needles", _cost),
         "answers": _table(runs, "answers", _answers),
@@ -76,7 +76,7 @@ def _needles(runs: Sequence[_Run]) -> str:
     return pages.table(head, rows)
 
 
-def _missed(runs: Sequence[_Run]) -> str:
+def _overlooked(runs: Sequence[_Run]) -> str:
     rows = []
     for run in runs:
         for (size,), found in run.groups("size").items():
@@ -84,7 +84,7 @@ def _missed(runs: Sequence[_Run]) -> str:
             if not some:
                 continue
             lost = statistics.mean(len(row["read"]) < len(row["gold"]) for row in some)
-            said = statistics.mean(row["missed"] for row in some)
+            said = statistics.mean(row["overlooked"] for row in some)
             rows.append([run.model, f"{size:,}", str(len(some))])
             rows[-1] += [pages.number(said, ".2f"), pages.number(lost, ".2f")]
     head = ["surrogate", "tokens", "prompts", "estimated probability, mean", "needle not read closely"]

@@ -223,7 +223,7 @@ class Plan:
             "of_tokens": self.total,
             "window": self.lengths.window,
             "windows": look.windows,
-            "missed": round(close.missed, 6),
+            "overlooked": round(close.overlooked, 6),
         }
 
     def note(self, close: CloseReading, look: Look) -> str:
@@ -236,7 +236,7 @@ class Plan:
             f"surrogate can read: {seen}, in {known['windows']} windows{left}, and {known['tokens']:,} "
             f"tokens of it closely, which are {len(close.features):,} of {len(self.features):,} parts. "
             "The estimated probability that a part that matters is among the others is "
-            f"{known['missed']:.0%}."
+            f"{known['overlooked']:.0%}."
         )
 
     def _features(self, chosen: Sequence[int] | range) -> Ints:

@@ -4,7 +4,7 @@ Two signals give every feature a share. *Words*: those that it shares with the q
 *Model*: each window is read once; the window's part is how much it raises the probability of the
 answer's tokens above what any window does, and within a window the attention of the answer decides.
 Passages are taken in turn from the rankings by each signal, until a window is full. The share of the
-features that were left out is the estimate of the probability that something was missed.
+features that were left out is the estimate of the probability that something was overlooked.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ def grid(order: Ints, count: int) -> Masks:
     n = len(order)
     if count >= n:
         return ~np.eye(n, dtype=bool)
-    singles = max(count - 2 * math.isqrt(n) - 2, count // 3)
-    rest = np.sort(order[singles:])
-    left = count - singles
+    alone = max(count - 2 * math.isqrt(n) - 2, count // 3)
+    rest = np.sort(order[alone:])
+    left = count - alone
     rows = max(1, min(math.isqrt(len(rest)) + 1, left))
     if rows + math.ceil(len(rest) / rows) > left:  # no room for a second way to group
         rows, columns = left, 0
@@ -39,7 +39,7 @@ def grid(order: Ints, count: int) -> Masks:
         columns = left - rows
     number = np.arange(len(rest))
     row = number * rows // len(rest)
-    groups = [order[i : i + 1] for i in range(singles)]
+    groups = [order[i : i + 1] for i in range(alone)]
     groups += [rest[row == r] for r in range(rows)]
     groups += [rest[number % columns == c] for c in range(columns)]
     masks = np.ones((len(groups), n), dtype=bool)

@@ -24,7 +24,7 @@ class CloseReading:
     Attributes:
         features: (k,) which features were read closely, in their order.
         others: (n,) the shares of the others, zero for those that were read closely. Their sum is the
-            estimated probability that something was missed.
+            estimated probability that something was overlooked.
         half_width: (n,) half the width of the 90 % interval of each of these shares.
     """
 
@@ -50,8 +50,8 @@ class CloseReading:
         return found if total > 0 else replace(found, others=np.zeros(len(shares)))
 
     @property
-    def missed(self) -> float:
-        """The estimated probability that something was missed."""
+    def overlooked(self) -> float:
+        """The estimated probability that something was overlooked."""
         return float(self.others.sum())
 
     def spread(self, close: Floats, others: Floats | None = None) -> Floats:
@@ -62,7 +62,7 @@ class CloseReading:
 
     def weights(self, close: Floats, *, shares: bool) -> Floats:
         """(n,) weights on one scale: shares sum to one, and others are compared by their magnitude."""
-        left = 1.0 - self.missed
+        left = 1.0 - self.overlooked
         if shares:
             return self.spread(close * left, self.others)
         return self.spread(close, self.others * float(np.abs(close).sum()) / left)
@@ -73,11 +73,11 @@ class CloseReading:
             return None
         half = self.half_width if shares else np.abs(weights)  # all that is known is its size
         others = np.stack([weights - half, weights + half], 1)
-        return self.spread(close * (1.0 - self.missed) if shares else close, _clipped(others, shares))
+        return self.spread(close * (1.0 - self.overlooked) if shares else close, _clipped(others, shares))
 
     def attribution(self, close: Attribution) -> Attribution:
         """The attribution over all features."""
-        shares, left = bool(close.signals), 1.0 - self.missed
+        shares, left = bool(close.signals), 1.0 - self.overlooked
         weights = self.weights(close.weights, shares=shares)
         half = self.half_width if shares else np.abs(weights)
         return replace(
