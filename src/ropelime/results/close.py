@@ -73,7 +73,8 @@ class CloseReading:
             return None
         half = self.half_width if shares else np.abs(weights)  # all that is known is its size
         others = np.stack([weights - half, weights + half], 1)
-        return self.spread(close * (1.0 - self.overlooked) if shares else close, _clipped(others, shares))
+        near = close * (1.0 - self.overlooked) if shares else close
+        return self.spread(near, np.clip(others, 0.0, 1.0) if shares else others)
 
     def attribution(self, close: Attribution) -> Attribution:
         """The attribution over all features."""
@@ -107,7 +108,3 @@ class CloseReading:
         """Interactions with the numbers of features among all."""
         at = self.features.tolist()
         return tuple(replace(each, first=at[each.first], second=at[each.second]) for each in close)
-
-
-def _clipped(ends: Floats, shares: bool) -> Floats:
-    return np.clip(ends, 0.0, 1.0) if shares else ends
