@@ -105,7 +105,7 @@ def test_ten_windows_find_the_planted_part(planted: int) -> None:
 
 
 def test_a_prompt_that_fits_is_explained_as_before() -> None:
-    short = {"context": chunks(4, 2), "question": QUESTION, "output": OUTPUT, "progress": False}
+    short: dict[str, Any] = {"context": chunks(4, 2), "question": QUESTION, "output": OUTPUT, "progress": False}
     e = explain(**short, surrogate=Reader(), preset="faithful")
     wide = explain(**short, surrogate=Reader(window=10_000), preset="faithful")
     assert "read" not in e.config
@@ -162,7 +162,7 @@ def test_interactions_have_the_numbers_of_all_features() -> None:
 
 
 @pytest.mark.parametrize("preset", ["evidence", "instant"])
-def test_shares_of_a_model_with_a_small_window(preset: str) -> None:
+def test_shares_of_a_model_with_a_small_window(preset: Any) -> None:
     given = chunks(30, 11)
     question = "Where did the lighthouse keeper Tom hide the brass key?"
     e = explain(
@@ -219,7 +219,7 @@ def test_progress_counts_all_that_is_planned() -> None:
 
 
 def test_ctrl_c_in_the_first_look_explains_what_was_read(tmp_path: Any) -> None:
-    given = {"context": chunks(30, 2), "question": QUESTION, "output": "Under a loose stone."}
+    given: dict[str, Any] = {"context": chunks(30, 2), "question": QUESTION, "output": "Under a loose stone."}
     whole = explain(**given, surrogate=tiny(), progress=False)
     with pytest.raises(Interrupted) as stopped:
         explain(**given, surrogate=tiny(), progress=stopping(2000))

@@ -135,14 +135,16 @@ class Plan:
                 f"The output has {lengths.output:,} tokens and the question and other pinned text "
                 f"{plan.fixed - lengths.output:,}, and {surrogate.name} can read {lengths.window:,} in "
                 "all: that leaves too little for the prompt. Shorten them, or choose a surrogate with "
-                "a longer context window."
+                "a longer context window.",
+                field=prompt.kind,
             )
         if max(sizes) > room:
             longest = features[runs[int(np.argmax(sizes))].start]
             raise InputError(
                 f"The part that begins with {longest.text[:40]!r} has {max(sizes):,} tokens, and "
                 f"{surrogate.name} can read {lengths.window:,} in all, of which {room:,} are left for "
-                "it. Cut the prompt finer, such as with features='sentence' or 'word'."
+                "it. Cut the prompt finer, such as with features='sentence' or 'word'.",
+                field=prompt.kind,
             )
         return plan
 
