@@ -253,7 +253,7 @@ class Plan:
         prompt, features = reduced(self.prompt, self.features, keep.tolist())
         scorer = surrogate.prepare(prompt, features, self.output, ablation=options.ablation)
         masks = np.repeat([[True], [False]], len(features), axis=1)[: 1 + first]
-        return ScoreRequest(scorer, masks, attention=surrogate.shows_attention, later=later)
+        return ScoreRequest(scorer, masks, attention=scorer.shows_attention, later=later)
 
     def _model_shares(self, asked: dict[int, Ints], read: dict[int, Scores], empty: Floats) -> Floats:
         """(n,) the shares by what the surrogate found in each window."""

@@ -154,7 +154,7 @@ def prepare(
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
     notes = tuple(filter(None, (how, instead, *scorer.notes)))
-    groups = surrogate.shows_attention and isinstance(options.recipe.target, Evidence)
+    groups = scorer.shows_attention and isinstance(options.recipe.target, Evidence)
     return Prepared(scorer, alternative, options.recipe, cached, bool(weight), groups, notes)
 
 

@@ -61,12 +61,14 @@ class Scorer(ABC):
         output_spans: Where each output token lies in the output.
         has_question: Whether pinned text stands between the last feature and the output.
         supports_cached: Whether this prompt can be scored with ``cached=True``.
+        shows_attention: Whether this prompt can be scored with ``attention=True``.
         notes: What the reader of a result should know about how it is scored.
     """
 
     output_spans: tuple[Span, ...]
     has_question: bool = False
     supports_cached: bool = False
+    shows_attention: bool = False
     notes: tuple[str, ...] = ()
 
     @abstractmethod
@@ -155,13 +157,11 @@ class Surrogate(ABC):
         only_output: Whether it gives log-probabilities of the output and nothing else: no divergences,
             no rotary keys, no cached scoring.
         sees_output: False for a function of masks, which cannot tell two outputs apart.
-        shows_attention: Whether it gives the attention of the output to the features.
     """
 
     name: str
     only_output: bool = False
     sees_output: bool = True
-    shows_attention: bool = False
 
     def fits(self, prompt: Prompt, output: str) -> bool:
         """Whether it can read the prompt and the output at once; :meth:`lengths` is for those not."""

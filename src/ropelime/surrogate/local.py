@@ -95,11 +95,6 @@ class LocalSurrogate(Surrogate):
         """Where each token of the rendered prompt lies in ``prompt.text``."""
         return self.encoder.token_spans(prompt)
 
-    @property
-    def shows_attention(self) -> bool:  # type: ignore[override]
-        """Whether it is packed, which is where attention can be watched."""
-        return self.engine.packs(1)
-
     def fits(self, prompt: Prompt, output: str) -> bool:
         """Whether the model can read the prompt and the output at once."""
         return ContextWindow(self.name, self.window).fits(self.encoder, prompt, output)
@@ -233,6 +228,7 @@ class LocalScorer(Scorer):
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
+        self.shows_attention = surrogate.engine.packs(length)  # which is where it can be watched
         if tokenized.ablation.how == "in-place" and not surrogate.engine.ways.moves:
             self.notes = (_UNMOVED.format(surrogate.name),)
 

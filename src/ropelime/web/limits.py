@@ -127,7 +127,6 @@ class LimitedSurrogate(Surrogate):
     def __init__(self, inner: Surrogate, label: str, limits: Limits, job: Job, task: Task) -> None:
         self.name = label
         self.only_output, self.sees_output = inner.only_output, inner.sees_output
-        self.shows_attention = inner.shows_attention
         self._inner, self._limits, self._job, self._task = inner, limits, job, task
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
