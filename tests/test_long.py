@@ -157,6 +157,16 @@ def test_refusals_name_cause_and_cure() -> None:
         )  # fmt: skip
 
 
+def test_an_ensemble_reads_in_windows_of_its_own() -> None:
+    e = long_one(surrogate=[Reader(), Reader(window=300, name="wide reader")])
+    assert "stone" in e.top(1)[0].text
+    assert e.normalized_weights.sum() == pytest.approx(1)
+    first, second = (member.config["read"] for member in e.members)
+    assert first["window"] < second["window"]
+    assert first["of_features"] == second["of_features"]
+    assert "stone" in e.for_output(0, 5).top(1)[0].text
+
+
 def test_interactions_have_the_numbers_of_all_features() -> None:
     e = long_one(interactions=True)
     assert all(0 <= i < len(e.features) for p in e.interactions for i in (p.first, p.second))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.hardware import Hardware
+from benchmarks.long.run import in_turn
 from benchmarks.store import Row, Store, rows
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain_many
@@ -22,7 +22,6 @@ from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, from_context, from_messages
 from ropelime.typing import Floats
 
-METHOD = "explained"
 _GROUPED = "in groups"  # what the note says where features were grouped
 
 
@@ -69,16 +68,15 @@ def run(
         seconds: Stop before the next step when these have passed.
         progress: Called with the steps done and in all.
     """
-    hardware, start = Hardware(surrogate), time.monotonic()
-    for _, step in store.left(found, progress):
-        if seconds is not None and time.monotonic() - start > seconds:
-            return
-        row: Row = {"example": step.id, "method": METHOD, "kind": "answers"}
+    hardware = Hardware(surrogate)
+
+    def make(step: Step) -> Row:
         try:
-            row |= _row(step, surrogate, hardware)
+            return _row(step, surrogate, hardware)
         except InputError as error:  # fewer than two parts
-            row["skipped"] = str(error)
-        store.add(step.id, [row])
+            return {"skipped": str(error)}
+
+    in_turn(found, store, make, seconds, progress)
 
 
 def _row(step: Step, surrogate: LocalSurrogate, hardware: Hardware) -> Row:

@@ -74,13 +74,28 @@ def run(
         seconds: Stop before the next prompt when these have passed.
         progress: Called with the prompts done and in all.
     """
-    hardware, start = Hardware(surrogate), time.monotonic()
-    for _, case in store.left(cases, progress):
+    hardware = Hardware(surrogate)
+
+    def make(case: Case) -> Row:
+        output = case.answer if answering is None else _answered(case, answering)
+        return _row(case, output, surrogate, hardware, preset)
+
+    in_turn(cases, store, make, seconds, progress)
+
+
+def in_turn(
+    items: Sequence[Any],
+    store: Store,
+    make: Callable[[Any], Row],
+    seconds: float | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Make the row of each item that the store does not hold yet, until the time has passed."""
+    start = time.monotonic()
+    for _, item in store.left(items, progress):
         if seconds is not None and time.monotonic() - start > seconds:
             return
-        output = case.answer if answering is None else _answered(case, answering)
-        row: Row = {"example": case.id, "method": METHOD, "kind": case.kind, "size": case.size}
-        store.add(case.id, [row | _row(case, output, surrogate, hardware, preset)])
+        store.add(item.id, [{"example": item.id, "method": METHOD, **make(item)}])
 
 
 def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware, preset: str) -> Row:
@@ -102,6 +117,8 @@ def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware,
     inside = None if read is None else [int(i) for i in gold if i in set(read["features"])]
     tokens = len(surrogate.token_spans(case.prompt))
     return {
+        "kind": case.kind,
+        "size": case.size,
         "output": output,
         "features": len(e.features),
         "tokens": tokens,

@@ -35,7 +35,7 @@ _MORE = 64
 _CLEAR = 0.18
 # Leave-one-out is scored in full up to so many tokens, or so many times those of the full prompt.
 # Beyond that features are grouped, and all masks take about so many times the full prompt.
-_IN_FULL, _IN_FULL_TIMES, _GROUPED_TIMES = 16_384, 2.5, 4.5
+_IN_FULL, _IN_FULL_TIMES, _GROUPED_TIMES = 16_384, 2.5, 4.0
 _LEAST_GROUPED = 12  # masks
 _GROUPED = (
     "{} masks were scored instead of leave-one-out over {} parts and {:,} tokens: parts that share few "
