@@ -36,6 +36,7 @@ _CACHED = (
 )
 _NOT_CACHED = "{} no cached scoring of this prompt: every masked prompt was scored exactly."
 _STOPPED = "Scoring was interrupted: {} of {} masks were scored, and the ranking is made of those."
+_NOTHING = "interrupted before enough was scored for a result"
 _INSTEAD = "Weights say what supports this answer over {!r}: negative ones support that one."
 
 
@@ -286,6 +287,8 @@ class _Run:
                 e = replace(e, config={**e.config, INTERRUPTED: True})
             seconds = self.seconds + time.perf_counter() - start
             self.waiting, self.result = None, replace(e, cost=replace(e.cost, seconds=seconds))
+        except Interrupted:
+            raise KeyboardInterrupt(_NOTHING) from None
         except forgive as error:
             self.waiting, self.result = None, error
         self.seconds += time.perf_counter() - start
