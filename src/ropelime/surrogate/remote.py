@@ -30,6 +30,7 @@ from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints, Masks
 
+_SHORT = 1024  # bytes, and so tokens at most, that any model can read
 KEY = "ROPELIME_SERVER_KEY"  # never the key of the answering model, which goes to its own server only
 
 
@@ -142,7 +143,12 @@ class ServerSurrogate(Surrogate):
         return scorer
 
     def fits(self, prompt: Prompt, output: str) -> bool:
-        """Whether the model can read the prompt and the output at once."""
+        """Whether the model can read the prompt and the output at once.
+
+        The server is not asked for its window if they are short: :meth:`prepare` will find out.
+        """
+        if len(prompt.text.encode()) + len(output.encode()) <= _SHORT:
+            return True
         return self._context_window().fits(self._encoder, prompt, output)
 
     def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
