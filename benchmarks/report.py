@@ -10,6 +10,7 @@ from benchmarks.agents import page as agents
 from benchmarks.believe import page as believe
 from benchmarks.budgets import page as budgets
 from benchmarks.closed import page as closed
+from benchmarks.long import page as long
 from benchmarks.quality import page as quality
 from benchmarks.scale import page as scale
 from benchmarks.speed import accelerators
@@ -25,6 +26,7 @@ _PAGES: dict[str, Callable[[Sequence[Path], Path], list[Path]]] = {
     "closed": closed.write,
     "believe": believe.write,
     "agents": agents.write,
+    "long": long.write,
 }
 
 

@@ -15,6 +15,7 @@ from benchmarks.cli import (
     files,
     heads,
     learn,
+    long,
     speed,
 )
 from ropelime.cli import run_command
@@ -29,6 +30,7 @@ examples:
   python -m benchmarks budget --context all --limit 300 --data hotpot_dev_distractor_v1.json
   python -m benchmarks agents --form plain unframed asked --data agentdyn.jsonl.xz
   python -m benchmarks heads hotpotqa --limit 500 --data hotpot_dev_distractor_v1.json
+  python -m benchmarks long needles --limit 10 --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --data hotpot_dev_distractor_v1.json
   python -m benchmarks speed --shape qwen3-8b --device cuda
   python -m benchmarks batch --memory 10000 --shape tiny
@@ -53,7 +55,19 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="bench", metavar="EXPERIMENT", required=True)
-    groups = (experiments, closed, believe, agents, heads, learn, speed, batch, architectures, files)
+    groups = (
+        experiments,
+        closed,
+        believe,
+        agents,
+        heads,
+        learn,
+        long,
+        speed,
+        batch,
+        architectures,
+        files,
+    )
     for group in groups:
         group.add(commands)
     return top

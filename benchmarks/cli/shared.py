@@ -115,7 +115,7 @@ def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = Non
 def command(options: argparse.Namespace) -> str:
     """The command as anyone can repeat it: local paths by their names only."""
     words = ["python", "-m", "benchmarks", options.bench]
-    words += [options.kind] if options.bench in ("closed", "heads", "believe") else []
+    words += [options.kind] if options.bench in ("closed", "heads", "believe", "long") else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
     names = [name for name in _NAMED if (options.bench, name) != ("agents", "together")]
     if options.bench == "speed" and options.shape and "scaling" not in switches:
@@ -130,8 +130,11 @@ def command(options: argparse.Namespace) -> str:
         words += ["--sampling", *sampling]
     if also := getattr(options, "also_by", None):
         words += ["--also-by", *(Path(name).name for name in also)]
-    if options.bench == "believe":
+    if options.bench == "long" and options.sizes:
+        words += ["--sizes", *map(str, options.sizes)]
+    if options.bench in ("believe", "long"):
         words += ["--preset", options.preset] if options.preset != "evidence" else []
+    if options.bench == "believe":
         words += ["--rows", *(path.name for path in options.rows)] if options.rows else []
     if only := getattr(options, "only", None):
         words += ["--only", *only]

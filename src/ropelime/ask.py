@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ropelime.answering import AnsweringModel, GivenAnswer
 from ropelime.clients.openai import Call, OnText
 from ropelime.clients.sdk import sdk
-from ropelime.errors import InputError, RopeLimeError
+from ropelime.errors import InputError, Interrupted, RopeLimeError
 from ropelime.explain import Explanation, check, explain_one, verified
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
@@ -130,7 +130,11 @@ class _Ask:
         answer = self.known or self.answering.answer(self.call, stream=streamed, on_text=on_text)
         if on_answer is not None:
             on_answer(answer.record)
-        e = answer.into(explain_one(replace(self.task, output=answer.text), models, self.progress))
+        try:
+            e = answer.into(explain_one(replace(self.task, output=answer.text), models, self.progress))
+        except Interrupted as stop:
+            kept_back = answer.into(stop.kept) if isinstance(stop.kept, Explanation) else None
+            raise Interrupted(kept_back) from None
         if self.verifier is None:
             return e
         try:

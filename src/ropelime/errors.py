@@ -1,5 +1,9 @@
 """Errors that say what came, what was expected and what to do about it."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class RopeLimeError(Exception):
     """Anything that ropelime refuses to do, with the cause and the cure in its message."""
@@ -33,6 +37,19 @@ class DeclinedError(ModelError):
 
 class EmptyAnswerError(DeclinedError):
     """A model has answered, with nothing."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after which something is left.
+
+    Attributes:
+        kept: What was complete by then. From a surrogate, the scores of each request, or None; from
+            ``explain``, the explanation that was made out of them.
+    """
+
+    def __init__(self, kept: Any) -> None:
+        super().__init__("interrupted; what was scored until then is kept")
+        self.kept = kept
 
 
 # What can be wrong with one input of many. Anything else (a lost device, a full disk) ends them all.

@@ -8,8 +8,10 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ropelime.answering import AnsweringModel
-from ropelime.errors import InputError
+from ropelime.errors import InputError, Interrupted
 from ropelime.files import Savable
+from ropelime.long import any_length
+from ropelime.long import check as check_length
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
@@ -18,12 +20,11 @@ from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.grounding import GroundedSentence
-from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
+from ropelime.steps import INTERRUPTED, Errors, Task, check_capabilities, drive
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
 from ropelime.text.display import shorten
-from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
@@ -199,6 +200,9 @@ def explain(
     """Explain which parts of a prompt an output depends on.
 
     Pass exactly one of ``prompt``, ``context`` (with a ``question``), ``messages`` and ``response``.
+    Prompts may be longer than the surrogate's window. Ctrl-C raises
+    :class:`ropelime.errors.Interrupted`; its ``kept`` is the explanation of what was scored until then,
+    if that is enough for one.
 
     Args:
         prompt: The prompt as one text.
@@ -235,10 +239,16 @@ def explain(
 def explain_one(
     task: Task, surrogates: Sequence[Surrogate], progress: ProgressOption = "auto"
 ) -> Explanation:
-    """Explain one answer, with progress."""
+    """Explain one answer, with progress.
+
+    Raises:
+        Interrupted: After Ctrl-C, with the explanation of what was scored until then.
+    """
     with reporting(progress, SCORING_MASKS) as report:
-        (e,) = explain_many([task], surrogates, progress=report)
+        (e,) = explain_many([task], surrogates, progress=report, keep=True)
     assert isinstance(e, Explanation)
+    if e.config.get(INTERRUPTED):
+        raise Interrupted(e)
     return e
 
 
@@ -248,21 +258,23 @@ def explain_many(
     *,
     progress: Callback | None = None,
     forgive: Errors = (),
+    keep: bool = False,
 ) -> list[Explanation | Exception]:
     """Explain several answers together: their masked prompts are packed into the same forward passes.
 
     Args:
         tasks: What to explain, and how.
         surrogates: The models; with several, each explains by itself and the weights are averaged.
-        progress: Called with the tokens done and in all, in each call of a surrogate.
+        progress: Called with the tokens done and in all, as far as they are known.
         forgive: Errors that are returned in the place of the explanation that they are about.
+        keep: As in :func:`ropelime.steps.drive`.
     """
     ways = [
         [task] if task.options.also is None else [task, replace(task, options=task.options.second())]
         for task in tasks
     ]
-    begun = [(model, steps(way, model)) for both in ways for way in both for model in surrogates]
-    done = iter(drive(begun, progress=progress, forgive=forgive))
+    begun = [(model, any_length(way, model)) for both in ways for way in both for model in surrogates]
+    done = iter(drive(begun, progress=progress, forgive=forgive, keep=keep))
     found: list[Explanation | Exception] = []
     for both in ways:
         each = [[next(done) for _ in surrogates] for _ in both]
@@ -293,8 +305,7 @@ def verified(
 def check(prompt: Prompt, options: Options, surrogates: Sequence[Surrogate]) -> None:
     """Refuse what cannot be explained, whatever the answer will be, before a call is paid for."""
     for surrogate in surrogates:
-        features = split(prompt, options.features, token_spans=surrogate.token_spans)
-        prepare(surrogate, prompt, features, ".", options)
+        check_length(prompt, options, surrogate)
 
 
 def _joined(members: Sequence[ExplanationData | Exception]) -> ExplanationData:

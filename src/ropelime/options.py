@@ -305,7 +305,7 @@ class Options:
             return Schedule(sampler=self.sampler, **common)
         sampler = resolve_sampler(preset.sampler if cached else preset.exact_sampler)
         follow_up = preset.follow_up if cached == (preset.scoring == "cached") else None
-        return Schedule(sampler=sampler, follow_up=follow_up, **common)
+        return Schedule(sampler=sampler, follow_up=follow_up, may_group=True, **common)
 
     def describe(self) -> dict[str, Any]:
         """The options as plain data, from which :meth:`of` builds them again."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ropelime._version import __version__
-from ropelime.errors import InputError
+from ropelime.errors import InputError, Interrupted
 from ropelime.method.attribution import Recipe, fit
 from ropelime.method.interactions import candidates, interactions
 from ropelime.method.schedule import Outcome, Round, Schedule
 from ropelime.method.scores import Scores, join
+from ropelime.method.targets import Evidence
 from ropelime.options import PRESETS, Options
 from ropelime.progress import Callback
 from ropelime.registry import describe
@@ -23,16 +24,19 @@ from ropelime.surrogate.base import Scorer, ScoreRequest, Surrogate, check_only_
 from ropelime.text.features import Feature, split
 from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Prompt
-from ropelime.typing import Ints, Masks
+from ropelime.typing import Floats, Ints, Masks
 
 Steps = Generator[list[ScoreRequest], list[Scores], ExplanationData]
 Errors = tuple[type[Exception], ...]
+INTERRUPTED = "interrupted"  # in the config of an explanation of what was scored before Ctrl-C
 _CACHED = (
     "Scoring is cached: removed features were hidden in the KV cache from what follows the last one, "
     "but the kept features had attended to them. Masks that remove the very end of the prompt were "
     "scored exactly."
 )
 _NOT_CACHED = "{} no cached scoring of this prompt: every masked prompt was scored exactly."
+_STOPPED = "Scoring was interrupted: {} of {} masks were scored, and the ranking is made of those."
+_NOTHING = "interrupted before enough was scored for a result"
 _INSTEAD = "Weights say what supports this answer over {!r}: negative ones support that one."
 
 
@@ -64,11 +68,11 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
     # Split the prompt into features, and tokenise it once for the surrogate.
     features = split(prompt, options.features, token_spans=surrogate.token_spans)
     prepared = prepare(surrogate, prompt, features, output, options, continues=task.continues)
+    words = shared_words(prompt, features, output) if options.recipe.uses_words else None
     # Sample masks and score the output under each, round after round.
     schedule = options.schedule(cached=prepared.cached)
-    scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
+    scores, outcome = yield from collect(schedule, prepared, words, len(features), before, task.more)
     # Fit: how much does each feature contribute to the target?
-    words = shared_words(prompt, features, output) if options.recipe.uses_words else None
     attribution = fit(scores.fitted(), options.recipe, words=words)
     masks, tokens = scores.distinct(), scores.tokens_run
     pairs = () if before is None else before.interactions
@@ -102,6 +106,7 @@ class Prepared:
         recipe: How the scores will be fitted, and so which are needed.
         cached: Whether masks are scored from the KV cache.
         question: Whether the question is scored too.
+        groups: Whether features may be removed in groups, which needs attention.
         notes: What the reader of the result should know about it.
         continues: As in :class:`Task`.
     """
@@ -111,6 +116,7 @@ class Prepared:
     recipe: Recipe
     cached: bool
     question: bool
+    groups: bool
     notes: tuple[str, ...]
     continues: bool = False
 
@@ -132,7 +138,7 @@ class Prepared:
             cached=wanted.cached,
             question=self.question,
             shares_previous=self.continues,
-            attention=self.recipe.target.needs_attention,
+            attention=self.recipe.target.needs_attention or wanted.attention,
         )
         if self.alternative is None:
             (scores,) = yield [request]
@@ -161,7 +167,8 @@ def prepare(
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
     notes = tuple(filter(None, (how, instead, *scorer.notes)))
-    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes, continues)
+    groups = scorer.shows_attention and isinstance(options.recipe.target, Evidence)
+    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), groups, notes, continues)
 
 
 def check_capabilities(surrogate: Surrogate, options: Options) -> None:
@@ -195,25 +202,50 @@ def _scoring(options: Options, scorers: Sequence[Scorer]) -> tuple[bool, str]:
 
 
 def collect(
-    schedule: Schedule, prepared: Prepared, n: int, before: ExplanationData | None, more: int
+    schedule: Schedule,
+    prepared: Prepared,
+    words: Floats | None,
+    n: int,
+    before: ExplanationData | None,
+    more: int,
 ) -> Generator[list[ScoreRequest], list[Scores], tuple[Scores, Outcome]]:
     """Sample masks over n features and have them scored, until the schedule is satisfied.
 
-    With ``before``, the scores of that explanation are extended by ``more`` masks.
+    With ``before``, the scores of that explanation are extended by ``more`` masks. ``words`` (n,) says
+    what the features share with the answer, where that is used.
     """
     if before is None:
-        scores, rounds = None, schedule.rounds(n, prepared.cost)
+        rounds = schedule.rounds(n, prepared.cost, words if prepared.groups else None)
+        scores = None
     else:
         scores = before.surrogate_scores
         rounds = schedule.more_rounds(scores, before.config["masks"], more)
     wanted = next(rounds)
     while True:
-        new = yield from prepared.score(wanted)
+        try:
+            new = yield from prepared.score(wanted)
+        except Interrupted as stop:
+            if before is not None or prepared.alternative is not None:
+                raise
+            return _kept(scores, stop, wanted)
         scores = new if scores is None else join(scores, new.ablations)
         try:
             wanted = rounds.send(scores)
         except StopIteration as stop:
             return scores, stop.value
+
+
+def _kept(scores: Scores | None, stop: Interrupted, wanted: Round) -> tuple[Scores, Outcome]:
+    """What an interrupted round leaves, besides the scores of those before it."""
+    done: Scores | None = stop.kept[0]
+    if done is not None:
+        scores = done if scores is None else join(scores, done.ablations)
+    if scores is None:
+        raise stop
+    counts = {"cached" if wanted.cached else "exact": len(scores.masks) - 2}
+    all_of_them = len(scores.masks) - (0 if done is None else len(done.masks) - 1) + len(wanted.masks)
+    note = _STOPPED.format(len(scores.masks) - 2, all_of_them - 2)
+    return scores, Outcome(all_of_them - 2, counts, (note,))
 
 
 def _config(
@@ -248,17 +280,27 @@ class _Run:
     waiting: list[ScoreRequest] | None = None  # None when it is over
     result: ExplanationData | Exception | None = None
     seconds: float = 0.0
+    interrupted: bool = False
 
-    def advance(self, scores: list[Scores] | None, forgive: Errors) -> None:
-        """Hand over what it waited for."""
+    def advance(self, scores: list[Scores] | Interrupted | None, forgive: Errors) -> None:
+        """Hand over what it waited for, or what is left of that."""
         start = time.perf_counter()
-        self.seconds += sum(each.seconds for each in scores or ())
+        known = scores.kept if isinstance(scores, Interrupted) else scores or ()
+        self.seconds += sum(each.seconds for each in known if each is not None)
         try:
-            self.waiting = next(self.steps) if scores is None else self.steps.send(scores)
+            if isinstance(scores, Interrupted):
+                self.interrupted = True
+                self.waiting = self.steps.throw(scores)
+            else:
+                self.waiting = next(self.steps) if scores is None else self.steps.send(scores)
         except StopIteration as stop:
             e: ExplanationData = stop.value
+            if self.interrupted:
+                e = replace(e, config={**e.config, INTERRUPTED: True})
             seconds = self.seconds + time.perf_counter() - start
             self.waiting, self.result = None, replace(e, cost=replace(e.cost, seconds=seconds))
+        except Interrupted:
+            raise KeyboardInterrupt(_NOTHING) from None
         except forgive as error:
             self.waiting, self.result = None, error
         self.seconds += time.perf_counter() - start
@@ -269,21 +311,30 @@ def drive(
     *,
     progress: Callback | None = None,
     forgive: Errors = (),
+    keep: bool = False,
 ) -> list[ExplanationData | Exception]:
     """Run explanations to their end; what they wait for is scored in one call of each surrogate.
 
     Args:
         under_way: Surrogates, and the steps of an explanation by each.
-        progress: Called with the tokens done and in all, in each call of a surrogate.
+        progress: Called with the tokens done and in all, as far as they are known.
         forgive: Errors that are returned in the place of the explanation that they are about.
+        keep: Whether Ctrl-C leaves explanations of what was scored; ``config["interrupted"]`` says so.
     """
+    tally = _Tally(progress)
     runs = [_Run(surrogate, steps) for surrogate, steps in under_way]
     for run in runs:
         run.advance(None, forgive)
     while waiting := [run for run in runs if run.waiting is not None]:
         for surrogate in dict.fromkeys(id(run.surrogate) for run in waiting):
             some = [run for run in waiting if id(run.surrogate) == surrogate]
-            for run, scores in zip(some, _score(some, progress, forgive), strict=True):
+            try:
+                found = _score(some, tally, forgive)
+            except KeyboardInterrupt as stop:
+                if not keep:
+                    raise
+                found = _left(some, stop)
+            for run, scores in zip(some, found, strict=True):
                 if isinstance(scores, Exception):
                     run.waiting, run.result = None, scores
                 else:
@@ -291,16 +342,44 @@ def drive(
     return [run.result for run in runs if run.result is not None]
 
 
+class _Tally:
+    """Counts tokens over all calls of surrogates, with those that are yet to come."""
+
+    def __init__(self, progress: Callback | None) -> None:
+        self._progress, self._before = progress, 0
+
+    def call(self, later: int) -> Callback | None:
+        """A callback for the next call, after which about so many tokens will follow."""
+        before, report = self._before, self._progress
+        if report is None:
+            return None
+
+        def count(done: int, total: int) -> None:
+            self._before = before + total
+            report(before + done, before + total + later)
+
+        return count
+
+
+def _left(
+    some: Sequence[_Run], stop: KeyboardInterrupt
+) -> list[list[Scores] | Exception | Interrupted]:
+    """What an interrupted call leaves to each explanation."""
+    kept = iter(stop.kept if isinstance(stop, Interrupted) else ())
+    return [Interrupted([next(kept, None) for _ in run.waiting or ()]) for run in some]
+
+
 def _score(
-    some: Sequence[_Run], progress: Callback | None, forgive: Errors
-) -> list[list[Scores] | Exception]:
+    some: Sequence[_Run], tally: _Tally, forgive: Errors
+) -> list[list[Scores] | Exception | Interrupted]:
     """What explanations by one surrogate wait for: all at once, or one by one where that fails."""
     requests = [run.waiting or [] for run in some]
     try:
         flat = [request for own in requests for request in own]
+        progress = tally.call(sum(own[-1].later for own in requests if own))
         scores = iter(some[0].surrogate.score_all(flat, progress=progress))
     except forgive as error:
         if len(some) == 1:
             return [error]
-        return [each for run in some for each in _score([run], progress, forgive)]
+        return [each for run in some for each in _score([run], tally, forgive)]
     return [[next(scores) for _ in own] for own in requests]

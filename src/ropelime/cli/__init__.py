@@ -83,8 +83,9 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
     except RopeLimeError as error:
         note(f"ropelime: {error}")
         return 1
-    except KeyboardInterrupt:
-        note("ropelime: interrupted; files written so far are complete")
+    except KeyboardInterrupt as stop:
+        said = str(stop) or "interrupted; files written so far are complete"
+        note(f"ropelime: {said}")
         return 130
     except MemoryError as error:
         note(f"ropelime: there is not enough memory for this. {error}".rstrip())

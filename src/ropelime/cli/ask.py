@@ -46,18 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Call the model, explain its answer, show and write the explanation."""
-    explanation = ask(
-        options.question,
-        context=shared.chunks(options.context),
-        messages=shared.messages(options.messages),
-        **shared.answering(options),
-        verify=options.verify,
-        max_cost=options.max_cost,
-        stream=not options.no_stream and not options.quiet,
-        on_text=None if options.quiet else _show,
-        on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
-        **shared.method(options),
-    )
+    with shared.showing_interrupted(options):
+        explanation = ask(
+            options.question,
+            context=shared.chunks(options.context),
+            messages=shared.messages(options.messages),
+            **shared.answering(options),
+            verify=options.verify,
+            max_cost=options.max_cost,
+            stream=not options.no_stream and not options.quiet,
+            on_text=None if options.quiet else _show,
+            on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
+            **shared.method(options),
+        )
     shared.emit(explanation, options)
     return shared.unverified(explanation)
 

@@ -11,6 +11,7 @@ from ropelime.cli.shared import (
     emit,
     method,
     prompt_arguments,
+    showing_interrupted,
     text_or_file,
 )
 from ropelime.explain import explain
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Explain, show, write."""
-    explanation = explain(
-        **prompt_arguments(options), output=text_or_file(options.output), **method(options)
-    )
+    with showing_interrupted(options):
+        explanation = explain(
+            **prompt_arguments(options), output=text_or_file(options.output), **method(options)
+        )
     emit(explanation, options)

@@ -6,13 +6,14 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ropelime import surrogate
-from ropelime.errors import InputError
+from ropelime.errors import InputError, Interrupted
 from ropelime.explain import Explanation
 from ropelime.files import check_writable, write_text
 from ropelime.options import Options
@@ -239,6 +240,17 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
         "surrogate": [surrogate.load_surrogate(name, **running(options), say=say) for name in names],
         "progress": False if options.quiet else "auto",
     }
+
+
+@contextmanager
+def showing_interrupted(options: argparse.Namespace) -> Iterator[None]:
+    """After Ctrl-C, show what was scored until then, and stop."""
+    try:
+        yield
+    except Interrupted as stop:
+        if isinstance(stop.kept, Explanation):
+            emit(stop.kept, options)
+        raise
 
 
 def emit(explanation: Explanation, options: argparse.Namespace) -> None:

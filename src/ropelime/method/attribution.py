@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ropelime.errors import InputError
+from ropelime.method.groups import divided, has_groups
 from ropelime.method.kernels import Kernel, resolve_kernel
 from ropelime.method.regression import LinearFit, Regressor, resolve_regressor, weighted_r2
 from ropelime.method.scores import Scores
@@ -63,6 +64,7 @@ class Attribution:
     cv_correlation: float
     signals: Mapping[str, Floats] = field(default_factory=dict)  # (n,) the shares that each gives
     from_masks: bool = True  # whether ablations were fitted
+    grouped: bool = False  # whether features were removed in groups, which share what they moved
 
 
 def fit(
@@ -76,15 +78,16 @@ def fit(
     target, regressor = recipe.target, recipe.regressor
     if isinstance(target, Instant):
         return instant(scores, target, words)
-    locality = recipe.kernel.weigh(scores)
-    if not (np.isfinite(locality).all() and locality.min() >= 0 and locality.sum() > 0):
-        raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
+    locality = _locality(scores, recipe)
     # Where some masks were scored exactly and others from the KV cache, the cached scores serve as a
     # control variate for the exact ones, if the regressor offers that.
     both = bool(scores.exact[1:].any() and not scores.exact.all())
     control_variate = both and regressor.uses_control_variates
+    grouped = scores.attention is not None and has_groups(scores.masks)
 
     def solve(values: Floats) -> LinearFit:
+        if grouped:
+            return _members(scores, values)
         if control_variate:
             return regressor.fit_mixed(scores.masks, values, locality, scores.exact)
         return regressor.fit(scores.masks, values, locality)
@@ -95,7 +98,7 @@ def fit(
         targets["tokens"] = target.token_values(scores)
     if isinstance(target, Evidence) and (asked := target.question_values(scores)) is not None:
         targets["question"] = asked
-    fits = _fits(solve, targets, together=regressor.solves_together)
+    fits = _fits(solve, targets, together=regressor.solves_together or grouped)
     whole = fits["whole"]
     by_token = fits["tokens"].coef if tokens else np.zeros((scores.masks.shape[1], 0))
     uncertainty = estimate_uncertainty(
@@ -117,11 +120,29 @@ def fit(
         effective_samples=float(locality.sum() ** 2 / (locality**2).sum()),
         half_width=uncertainty.half_width,
         cv_correlation=uncertainty.cv_correlation,
+        grouped=grouped,
     )
+    fitted = replace(fitted, r2=float("nan")) if grouped else fitted
     if not isinstance(target, Evidence):
         return fitted
     question = target.support * fits["question"].coef if "question" in fits else None
     return evidence(fitted, target, dependence(scores), question, words)
+
+
+def _locality(scores: Scores, recipe: Recipe) -> Floats:
+    """(N,) how much each mask counts."""
+    locality = recipe.kernel.weigh(scores)
+    if not (np.isfinite(locality).all() and locality.min() >= 0 and locality.sum() > 0):
+        raise InputError("The kernel must give finite weights that are not negative, and not all zero.")
+    return locality
+
+
+def _members(scores: Scores, values: Floats) -> LinearFit:
+    """What each feature moves, where some were removed in groups; shifts add up by their squares."""
+    assert scores.attention is not None
+    prior = scores.attention.sum(0)
+    coef = -np.sqrt(divided(scores.masks[1:], values[1:] ** 2, prior))
+    return LinearFit(coef, np.zeros(values.shape[1:]))
 
 
 def _fits(

@@ -11,10 +11,11 @@ import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.method.attribution import Recipe, fit
+from ropelime.method.groups import grid
 from ropelime.method.regression import check_enough
-from ropelime.method.samplers import MOST_MASKS, Sample, Sampler
+from ropelime.method.samplers import MOST_MASKS, LeaveOneOutFirst, Sample, Sampler
 from ropelime.method.scores import Scores
-from ropelime.typing import Ints, Masks
+from ropelime.typing import Floats, Ints, Masks
 
 Costs = Callable[[Masks], Ints]  # (N,) tokens that scoring each mask takes
 
@@ -32,6 +33,14 @@ _NEEDED, _UNEXPLAINED = 1.0, 0.25
 _MORE = 64
 # A fit of cached scores stands if one feature has this normalised weight: then cached and exact agree.
 _CLEAR = 0.18
+# Leave-one-out is scored in full up to so many tokens, or so many times those of the full prompt.
+# Beyond that features are grouped, and all masks take about so many times the full prompt.
+_IN_FULL, _IN_FULL_TIMES, _GROUPED_TIMES = 16_384, 2.5, 4.0
+_LEAST_GROUPED = 12  # masks
+_GROUPED = (
+    "{} masks were scored instead of leave-one-out over {} parts and {:,} tokens: parts that share few "
+    "words with the answer were removed in groups, which share what they moved by attention."
+)
 
 
 @dataclass(frozen=True)
@@ -75,10 +84,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """Masks to score next, besides the full prompt: from its KV cache, or exactly."""
+    """Masks to score next, besides the full prompt: from its KV cache, or exactly.
+
+    ``attention`` says whether that of the answer to the features is needed beside them.
+    """
 
     masks: Masks
     cached: bool = False
+    attention: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,7 @@ class Schedule:
     """Everything that decides which masks are scored.
 
     ``follow_up`` says whether the first scores call for more masks, and of which kind; never if None.
+    ``may_group`` says whether groups may take the place of leave-one-out.
     """
 
     sampler: Sampler
@@ -135,15 +149,27 @@ class Schedule:
     cached: bool
     seed: int | tuple[int, ...]
     follow_up: Callable[[Scores, Recipe], FollowUp | None] | None = None
+    may_group: bool = False
 
     def draw(self, n: int, count: int | None) -> Sample:
         """Masks of n features: the sampler's own number of them, or at most ``count``."""
         return self.sampler.sample(n, budget=count, rng=np.random.default_rng(self.seed))
 
-    def rounds(self, n: int, costs: Costs) -> Generator[Round, Scores, Outcome]:
-        """Yields what to score next and is sent all scores so far, the full prompt first."""
+    def rounds(
+        self, n: int, costs: Costs, words: Floats | None = None
+    ) -> Generator[Round, Scores, Outcome]:
+        """Yields what to score next and is sent all scores so far, the full prompt first.
+
+        ``words`` (n,) says which features promise most, where the surrogate shows attention: then they
+        may be grouped.
+        """
         if self.budget.seconds is not None:
             return (yield from self._timed(n, costs))
+        if words is not None and (some := self._grouped(n, costs, words)) is not None:
+            yield Round(np.concatenate([np.zeros((1, n), bool), some]), self.cached, attention=True)
+            each = int(costs(~np.eye(1, n, dtype=bool))[0])
+            note = _GROUPED.format(len(some), n, n * each)
+            return Outcome(len(some), {_kind(self.cached): len(some)}, (note,))
         drawn = self.draw(n, self.budget.masks)
         if self.budget.tokens is not None and len(drawn.masks):
             drawn = self._affordable(n, drawn, costs, self.budget.tokens)
@@ -190,6 +216,19 @@ class Schedule:
         counts = {**counts, kind: counts.get(kind, 0) + len(fresh)}
         both = "Exact scores were added to cached ones; the fit uses both." if len(counts) > 1 else ""
         return Outcome(sum(counts.values()), counts, (drawn.note, both))
+
+    def _grouped(self, n: int, costs: Costs, words: Floats) -> Masks | None:
+        """Masks of groups where leave-one-out would run too many tokens; None where it does not."""
+        auto = self.may_group and self.cached and self.budget == Budget()
+        if not auto or not isinstance(self.sampler, LeaveOneOutFirst):
+            return None
+        full = int(costs(np.ones((1, n), bool))[0])
+        each = int(costs(~np.eye(1, n, dtype=bool))[0])
+        if n * each <= max(_IN_FULL, _IN_FULL_TIMES * full):
+            return None
+        order = np.argsort(-words, kind="stable")
+        masks = grid(order, max(_LEAST_GROUPED, int(_GROUPED_TIMES * full / each)))
+        return masks if len(masks) < n else None
 
     def _shuffled(self, count: int) -> Ints:
         """An order in which any beginning is a fair sample of all masks."""

@@ -104,7 +104,7 @@ def warn(scores: Scores, fitted: Attribution) -> Iterator[tuple[Name, str]]:
         )
     if not fitted.from_masks:
         return
-    if rows <= features:
+    if rows <= features and not fitted.grouped:
         yield (
             "cause",
             f"{rows} scores for {features} features leave the fit underdetermined; the solution of "

@@ -13,12 +13,14 @@ from ropelime.method.attribution import Attribution, Recipe, fit, normalized
 from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
 from ropelime.results import grounding
+from ropelime.results.close import READ, CloseReading
 from ropelime.results.diagnostics import Diagnostics, diagnose, notice, warn
 from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
 from ropelime.text.actions import is_call
 from ropelime.text.features import Feature
 from ropelime.text.lexical import coverage, pinned, shared_words
+from ropelime.text.passages import reduced
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
 
@@ -284,8 +286,56 @@ def with_verified(e: E, verified: Verified | None) -> E:
     return replace(e, verified=verified, trust=trust, diagnostics=diagnostics)
 
 
+def widened(
+    e: ExplanationData,
+    close: CloseReading,
+    prompt: Prompt,
+    features: tuple[Feature, ...],
+    *,
+    notes: tuple[str, ...] = (),
+) -> ExplanationData:
+    """The explanation of a long prompt, out of that of what was read closely."""
+    shares = bool(e.signals)
+    weights = close.weights(e.weights, shares=shares)
+    return replace(
+        e,
+        prompt=prompt,
+        features=features,
+        weights=weights,
+        normalized_weights=close.weights(e.normalized_weights, shares=True),
+        token_weights=close.spread(e.token_weights),
+        intervals=close.ends(e.intervals, weights, shares=shares),
+        signals={name: close.weights(each, shares=True) for name, each in e.signals.items()},
+        surrogate_scores=close.scores(e.surrogate_scores),
+        interactions=close.pairs(e.interactions),
+        diagnostics=replace(e.diagnostics, notes=(*notes, *e.diagnostics.notes)),
+    )
+
+
+def narrowed(e: ExplanationData) -> tuple[ExplanationData, CloseReading]:
+    """What was read closely of a long prompt: its scores, from which the weights can be fitted."""
+    close = CloseReading.recorded(e.config, e.normalized_weights, e.intervals)
+    prompt, features = reduced(e.prompt, e.features, close.features.tolist())
+    at = {feature: number for number, feature in enumerate(close.features.tolist())}
+    pairs = tuple(replace(p, first=at[p.first], second=at[p.second]) for p in e.interactions)
+    inner = replace(
+        e,
+        prompt=prompt,
+        features=features,
+        surrogate_scores=close.narrowed(e.surrogate_scores),
+        interactions=pairs,
+        config={name: value for name, value in e.config.items() if name != READ},
+    )
+    return inner, close
+
+
 def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
     """The explanation of one span of the output by one surrogate, fitted to the scores it holds."""
+    if READ in e.config:
+        inner, close = narrowed(e)
+        part = slice_output(inner, start, end)
+        part = replace(part, config={**part.config, READ: e.config[READ]})
+        return widened(part, close, e.prompt, e.features)
     first, last = e.tokens_in(start, end)
     return explained(
         fit_span(e, start, end), e.surrogate_scores.columns(first, last),
@@ -302,6 +352,9 @@ def fit_span(e: ExplanationData, start: int, end: int, *, tokens: bool = True) -
     A few words say little about where they come from. Where weights are shares, those of a span within
     a sentence are the mean of its own and its sentence's.
     """
+    if READ in e.config:
+        inner, close = narrowed(e)
+        return close.attribution(fit_span(inner, start, end, tokens=tokens))
     own = _fit(e, start, end, tokens=tokens)
     sentences = [span for span in e.output_sentences if span[0] < end and span[1] > start]
     if not own.signals or not sentences or (sentences[0][0], sentences[-1][1]) == (start, end):

@@ -61,12 +61,14 @@ class Scorer(ABC):
         output_spans: Where each output token lies in the output.
         has_question: Whether pinned text stands between the last feature and the output.
         supports_cached: Whether this prompt can be scored with ``cached=True``.
+        shows_attention: Whether this prompt can be scored with ``attention=True``.
         notes: What the reader of a result should know about how it is scored.
     """
 
     output_spans: tuple[Span, ...]
     has_question: bool = False
     supports_cached: bool = False
+    shows_attention: bool = False
     notes: tuple[str, ...] = ()
 
     @abstractmethod
@@ -114,6 +116,7 @@ class ScoreRequest:
         shares_previous: Whether this is the prompt of the request before it with another output: the
             prefix that both share is counted as the cost of that one.
         attention: Whether the attention of the output to the features is wanted.
+        later: About how many tokens the same explanation will score after this request, for progress.
     """
 
     scorer: Scorer
@@ -124,6 +127,24 @@ class ScoreRequest:
     question: bool = False
     shares_previous: bool = False
     attention: bool = False
+    later: int = 0
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long a prompt and an output are, in tokens of a surrogate.
+
+    Attributes:
+        features: (n,) the tokens of each feature.
+        pinned: Those of the pinned text and the chat template.
+        output: Those of the output.
+        window: The most that the surrogate can read at once.
+    """
+
+    features: Ints
+    pinned: int
+    output: int
+    window: int
 
 
 class Surrogate(ABC):
@@ -141,6 +162,14 @@ class Surrogate(ABC):
     name: str
     only_output: bool = False
     sees_output: bool = True
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether it can read the prompt and the output at once; :meth:`lengths` is for those not."""
+        return True
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit."""
+        raise NoTokenizerError(f"{self.name} has no tokenizer, so the length of a text is not known.")
 
     def token_spans(self, prompt: Prompt) -> tuple[Span, ...]:
         """Where each of its tokens lies in ``prompt.text``, as tokenised inside its chat template."""

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 import transformers
 
-from ropelime.errors import InputError, ModelError
+from ropelime.errors import InputError, Interrupted, ModelError
 from ropelime.method.learnt import learnt_heads
 from ropelime.method.rope import RopeSpace
 from ropelime.method.scores import Scores
 from ropelime.surrogate.base import (
     Ablation,
+    Lengths,
     Progress,
     Scorer,
     ScoreRequest,
@@ -94,6 +95,14 @@ class LocalSurrogate(Surrogate):
         """Where each token of the rendered prompt lies in ``prompt.text``."""
         return self.encoder.token_spans(prompt)
 
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether the model can read the prompt and the output at once."""
+        return ContextWindow(self.name, self.window).fits(self.encoder, prompt, output)
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit."""
+        return ContextWindow(self.name, self.window).lengths(self.encoder, prompt, features, output)
+
     def prepare(
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
     ) -> LocalScorer:
@@ -127,13 +136,18 @@ class LocalSurrogate(Surrogate):
             if collector.attention is not None
         }
         with self.lock, torch.inference_mode():
-            run, note = self.engine.run(
-                sequences,
-                take,
-                capture=Capture(keys, hidden, watched),
-                tokens=batch_tokens,
-                progress=progress,
-            )
+            try:
+                run, note = self.engine.run(
+                    sequences,
+                    take,
+                    capture=Capture(keys, hidden, watched),
+                    tokens=batch_tokens,
+                    progress=progress,
+                )
+            except KeyboardInterrupt:
+                each = (time.perf_counter() - start) / len(collectors)
+                kept = [collector.so_far(self.name, each) for collector in collectors]
+                raise Interrupted(kept) from None
         tokens_run = sequences.tokens_alone(run)
         seconds = (time.perf_counter() - start) * tokens_run / tokens_run.sum()
         return [
@@ -214,6 +228,7 @@ class LocalScorer(Scorer):
         self.has_question = tokenized.has_question
         length = len(tokenized.ids) + len(tokenized.output_ids)
         self.supports_cached = surrogate.engine.supports_cached(length)
+        self.shows_attention = surrogate.engine.packs(length)  # which is where it can be watched
         if tokenized.ablation.how == "in-place" and not surrogate.engine.ways.moves:
             self.notes = (_UNMOVED.format(surrogate.name),)
 

@@ -83,16 +83,33 @@ class ScoreCollector:
         self, name: str, dtype: torch.dtype, tokens_run: int, seconds: float, note: str
     ) -> Scores:
         """The scores of all masks of the request, once all results are added."""
-        logprob, kl, inverse = self._logprob, self._kl, self._inverse
-        before, output = slice(self._n_question), slice(self._n_question, None)
-        # Only of the output: a mask may cut into the question.
-        bad = ~(np.isfinite(logprob[:, output]) & np.isfinite(kl[:, output])).all(1)
+        bad = ~self._complete
         if bad.any():
             raise ModelError(
-                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(kl)} masks "
+                f"{name} gave NaN or infinite probabilities under {int(bad.sum())} of {len(bad)} masks "
                 f"in {str(dtype).removeprefix('torch.')}. Try dtype='float32'; if that fails too, the "
                 "model file is damaged."
             )
+        return self._scores(name, tokens_run, seconds, note)
+
+    @property
+    def _complete(self) -> Masks:
+        """(N,) which masks have finite scores of the whole output; one may cut into the question."""
+        output = slice(self._n_question, None)
+        finite = np.isfinite(self._logprob[:, output]) & np.isfinite(self._kl[:, output])
+        return np.asarray(finite.all(1))
+
+    def so_far(self, name: str, seconds: float) -> Scores | None:
+        """The scores of the masks that are complete; None if the first ones are not among them."""
+        rows = self._complete[self._inverse]
+        if not rows[: 1 if self._request.masks[1:2].any() else 2].all():
+            return None
+        found = self._scores(name, 0, seconds, "").select(rows)
+        return replace(found, tokens_run=int(found.tokens.sum()))
+
+    def _scores(self, name: str, tokens_run: int, seconds: float, note: str) -> Scores:
+        logprob, kl, inverse = self._logprob, self._kl, self._inverse
+        before, output = slice(self._n_question), slice(self._n_question, None)
         tokens, exact = self.sequences.costs()
         question = QuestionScores(logprob[inverse, before], kl[inverse, before])
         return Scores(

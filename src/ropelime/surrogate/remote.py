@@ -14,7 +14,14 @@ import numpy as np
 from ropelime.clients.completions import CompletionsClient, TokenLogprobs
 from ropelime.clients.sdk import Server, address, key_of, sdk
 from ropelime.errors import InputError, ModelError
-from ropelime.surrogate.base import Ablation, OutputScorer, Progress, Surrogate, check_first_unmasked
+from ropelime.surrogate.base import (
+    Ablation,
+    Lengths,
+    OutputScorer,
+    Progress,
+    Surrogate,
+    check_first_unmasked,
+)
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.surrogate.checkpoints import Say, load_tokenizer
@@ -23,6 +30,7 @@ from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints, Masks
 
+_SHORT = 1024  # bytes, and so tokens at most, that any model can read
 KEY = "ROPELIME_SERVER_KEY"  # never the key of the answering model, which goes to its own server only
 
 
@@ -126,17 +134,33 @@ class ServerSurrogate(Surrogate):
                 "A server numbers the positions of a prompt itself, so ablation='in-place' does not "
                 "work with it. Use 'delete' or 'placeholder:TEXT'."
             )
-        if self._window is None:
-            tokens = self._client.window()
-            # One token less than it can hold: a server always generates at least one.
-            self._window = ContextWindow(self._client.model, None if tokens is None else tokens - 1)
-        window = self._window
+        window = self._context_window()
         tokenized = tokenize(self._encoder, prompt, features, output, ablation=ablation, window=window)
         scorer = ServerScorer(self._client, tokenized, window)
         ids, answer = scorer.probe()
         self._check_tokens(ids[1:], answer)
         self._served_by = answer.served_by
         return scorer
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether the model can read the prompt and the output at once.
+
+        The server is not asked for its window if they are short: :meth:`prepare` will find out.
+        """
+        if len(prompt.text.encode()) + len(output.encode()) <= _SHORT:
+            return True
+        return self._context_window().fits(self._encoder, prompt, output)
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit."""
+        return self._context_window().lengths(self._encoder, prompt, features, output)
+
+    def _context_window(self) -> ContextWindow:
+        if self._window is None:
+            tokens = self._client.window()
+            # One token less than it can hold: a server always generates at least one.
+            self._window = ContextWindow(self._client.model, None if tokens is None else tokens - 1)
+        return self._window
 
     def _check_tokens(self, ids: Iterable[int], answer: TokenLogprobs) -> None:
         """Refuse a server whose tokens have other texts than ours."""

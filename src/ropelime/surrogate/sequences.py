@@ -68,7 +68,9 @@ class MaskedSequences(LazySequences):
         self._scores_question = able if n_question else never
         self._cached = able if cached else never
         # Cached sequences, then the others with kept features first; the full mask before all others.
-        order = np.lexsort((*_words(~masks)[::-1], ~self._cached, np.arange(len(masks)) > 0))
+        # The empty one second if the prefix is cached: with both, an interrupted run can be explained.
+        turn = np.minimum(np.arange(len(masks)), 2 if cached and not masks[1:2].any() else 1)
+        order = np.lexsort((*_words(~masks)[::-1], ~self._cached, turn))
         self._order = np.concatenate([[_PREFIX], order]) if cached else order
 
     def __len__(self) -> int:

@@ -9,12 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from ropelime.errors import InputError, ModelError
-from ropelime.surrogate.base import Ablation
+from ropelime.surrogate.base import Ablation, Lengths
 from ropelime.surrogate.chat_template import Encoder
 from ropelime.text.features import Feature, token_owners
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Ints, Masks
 
+_TEMPLATE = 1024  # tokens that no chat template adds to a short prompt
 _FEW = 8  # a fraction of the features below 1 / _FEW is looked up feature by feature
 
 
@@ -173,6 +174,26 @@ class ContextWindow:
     name: str  # of the model
     tokens: int | None  # None if it does not say
     vocabulary: int | None = None  # ids of tokens are below it; None if that is not known
+
+    def fits(self, encoder: Encoder, prompt: Prompt, output: str) -> bool:
+        """Whether a prompt and an output can be read together."""
+        if self.tokens is None:
+            return True
+        # A text has no more tokens than bytes: short ones need not be tokenised.
+        if len(prompt.text.encode()) + len(output.encode()) + _TEMPLATE <= self.tokens:
+            return True
+        encoded = encoder.encode(prompt, output)
+        return len(encoded.ids) + len(encoded.output_ids) <= self.tokens
+
+    def lengths(
+        self, encoder: Encoder, prompt: Prompt, features: tuple[Feature, ...], output: str
+    ) -> Lengths:
+        """How long the features, the rest of the prompt and the output are."""
+        assert self.tokens is not None
+        encoded = encoder.encode(prompt, output)
+        owner = token_owners(features, encoded.spans, prompt.text)
+        counts = np.bincount(owner + 1, minlength=len(features) + 1)
+        return Lengths(counts[1:], int(counts[0]), len(encoded.output_ids), self.tokens)
 
     def check(self, prompt: int, output: int) -> None:
         """Refuse a prompt and an output, in tokens, that are longer together."""

@@ -16,7 +16,7 @@ from ropelime.method.scores import Scores
 from ropelime.options import Options
 from ropelime.registry import describe
 from ropelime.steps import Task
-from ropelime.surrogate.base import Ablation, Progress, Scorer, ScoreRequest, Surrogate
+from ropelime.surrogate.base import Ablation, Lengths, Progress, Scorer, ScoreRequest, Surrogate
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span, naming_field
 from ropelime.web.jobs import Job
@@ -134,6 +134,18 @@ class LimitedSurrogate(Surrogate):
         self._job.check()
         with naming_field(prompt.kind):  # mostly that the chat template refuses the messages
             return self._inner.token_spans(prompt)
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """Whether the surrogate can read both at once; an error names the prompt."""
+        self._job.check()
+        with naming_field(prompt.kind):
+            return self._inner.fits(prompt, output)
+
+    def lengths(self, prompt: Prompt, features: tuple[Feature, ...], output: str) -> Lengths:
+        """How long a prompt is that does not fit, unless it has too many features."""
+        self._job.check()
+        check_features(features, self._task.options, self._limits)
+        return self._inner.lengths(prompt, features, output)
 
     def prepare(
         self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation

@@ -1,0 +1,174 @@
+"""Results of ``python -m benchmarks long`` become ``docs/long.md``."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import pages
+from benchmarks.long.needles import KINDS
+from benchmarks.store import Row, read
+
+_COMMAND = "python -m benchmarks long"
+_ONE = tuple(kind for kind in KINDS if kind != "two")
+
+
+def write(results: Sequence[Path], docs: Path) -> list[Path]:
+    """Write the page.
+
+    Args:
+        results: Results files of ``python -m benchmarks long``.
+        docs: The folder of the page.
+    """
+    runs = [_Run(path) for path in sorted(results)]
+    holes = {
+        "needles": _table(runs, "needles", _needles),
+        "overlooked": _table(runs, "needles", _overlooked),
+        "sentences": _table(runs, "sentences", _sentences),
+        "cost": _table(runs, "needles", _cost),
+        "answers": _table(runs, "answers", _answers),
+    }
+    return [pages.write(docs, "long", **holes)]
+
+
+class _Run:
+    """One results file."""
+
+    def __init__(self, path: Path) -> None:
+        self.header, rows = read(path)
+        self.rows = [row for row in rows if "skipped" not in row]
+        self.kind = str(self.header["kind"])
+        self.model = str(self.header["surrogate"]["name"])
+        machine = self.header["machine"]
+        self.machine = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads"
+        answering = self.header.get("answering")
+        self.answers = "given" if answering is None else f"by {answering['name']}"
+
+    def groups(self, *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+        """The rows by some of their entries, in their order."""
+        found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in self.rows:
+            found[tuple(row[key] for key in keys)].append(row)
+        return dict(sorted(found.items(), key=lambda item: [str(x).zfill(9) for x in item[0]]))
+
+
+def _table(runs: Sequence[_Run], kind: str, make: Callable[[Sequence[_Run]], str]) -> str:
+    some = [run for run in runs if run.kind == kind and run.rows]
+    if not some:
+        return pages.no_results(f"{_COMMAND} {kind} --data FILE")
+    return pages.blocks(pages.commands(*(run.header["command"] for run in some)), make(some))
+
+
+def _needles(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        for (size, kind), found in run.groups("size", "kind").items():
+            best = 1 if kind in _ONE else 3
+            ours, words = (
+                statistics.mean(max(row[name]) <= best for row in found) for name in ("places", "bm25")
+            )
+            rows.append([run.model, run.answers, f"{size:,}", kind, str(len(found))])
+            rows[-1] += [pages.number(ours, ".2f"), pages.number(words, ".2f")]
+    head = ["surrogate", "answer", "tokens", "needle", "prompts", "found", "BM25"]
+    return pages.table(head, rows)
+
+
+def _overlooked(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        for (size,), found in run.groups("size").items():
+            some = [row for row in found if row["read"] is not None]
+            if not some:
+                continue
+            lost = statistics.mean(len(row["read"]) < len(row["gold"]) for row in some)
+            said = statistics.mean(row["overlooked"] for row in some)
+            rows.append([run.model, f"{size:,}", str(len(some))])
+            rows[-1] += [pages.number(said, ".2f"), pages.number(lost, ".2f")]
+    head = ["surrogate", "tokens", "prompts", "estimated probability, mean", "needle not read closely"]
+    return pages.table(head, rows) if rows else "No prompt was longer than the window."
+
+
+def _sentences(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        for found in run.groups("size").values():
+            f1 = [_f1(row["places"]) for row in found]
+            words = [_f1(row["bm25"]) for row in found]
+            tokens = statistics.mean(row["tokens"] for row in found)
+            count = statistics.mean(row["features"] for row in found)
+            rows.append([run.model, f"{count:,.0f}", f"{tokens:,.0f}", str(len(found))])
+            rows[-1] += [pages.number(statistics.mean(each)) for each in (f1, words)]
+    head = ["surrogate", "sentences", "tokens", "prompts", "F1", "F1 of BM25"]
+    return pages.table(head, rows)
+
+
+def _f1(places: Sequence[int]) -> float:
+    """The part of the labelled sentences among as many first ones."""
+    return statistics.mean(place <= len(places) for place in places)
+
+
+def _cost(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        sizes = run.groups("size")
+        first = next(iter(sizes.values()))
+        base = _Medians(first)
+        for (size,), found in sizes.items():
+            each = _Medians(found)
+            ratios = [
+                each.scored / each.tokens,
+                each.memory / base.memory,
+                (each.seconds / base.seconds) / (each.tokens / base.tokens),
+            ]
+            rows.append([run.model, run.machine, f"{size:,}", f"{each.tokens:,.0f}"])
+            rows[-1] += [f"{ratio:.2f}" for ratio in ratios]
+    head = ["surrogate", "machine", "size", "tokens of the prompt", "scored, in prompts"]
+    head += ["peak memory, in that of the first row", "time per token, in that of the first row"]
+    return pages.table(head, rows)
+
+
+class _Medians:
+    """Medians of some rows."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.tokens, self.scored, self.memory, self.seconds = (
+            max(statistics.median(row[name] for row in rows), 1e-9)
+            for name in ("tokens", "scored", "memory", "seconds")
+        )
+
+
+def _answers(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        for (grouped,), found in run.groups("grouped").items():
+            for name in ("ours", "instant"):
+                rows.append([run.model, str(len(found)), _way(name, grouped), *_agreement(name, found)])
+    head = ["surrogate", "answers", "way", "parts", "answer tokens", "tokens, in forward passes"]
+    head += ["time, in forward passes", "leave-one-out, the same", "rank correlation", "same first"]
+    head += ["first of it in first three", "first three in common"]
+    return pages.table(head, rows)
+
+
+def _way(name: str, grouped: bool) -> str:
+    return name if name == "instant" else "groups" if grouped else "leave-one-out"
+
+
+def _agreement(name: str, rows: Sequence[Row]) -> list[str]:
+    passes = [row["tokens"] + row["answer"] for row in rows]
+
+    def times(way: str) -> str:
+        ratios = [row["seconds"][way] / row["seconds"]["plain"] for row in rows]
+        return f"{statistics.median(ratios):.1f}"
+
+    scored = "–"
+    if name == "ours":
+        ratios = [row["scored"]["ours"] / one for row, one in zip(rows, passes, strict=True)]
+        scored = f"{statistics.median(ratios):.1f}"
+    known = ("rank correlation", "same first", "first in three", "same three")
+    means = [statistics.mean(row[name][key] or 0.0 for row in rows) for key in known]
+    counts = [statistics.median(row[key] for row in rows) for key in ("features", "answer")]
+    return [*(f"{c:.0f}" for c in counts), scored, times(name), times("full"),
+            *(pages.number(mean, ".2f") for mean in means)]  # fmt: skip

@@ -1,0 +1,167 @@
+"""One row for each prompt: where its needles are ranked, what was read, and what it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import hotpotqa
+from benchmarks.hardware import Hardware
+from benchmarks.long.needles import Case
+from benchmarks.store import Row, Store
+from ropelime.explain import Explanation, explain_many
+from ropelime.options import Options
+from ropelime.steps import Task
+from ropelime.surrogate.local import LocalSurrogate
+from ropelime.text.features import Feature, split
+from ropelime.text.lexical import bm25
+from ropelime.text.passages import reduced
+from ropelime.text.prompt import Prompt, Span, from_text
+from ropelime.typing import Floats, Ints
+
+METHOD = "explained"
+HOTPOTQA = "hotpotqa"
+_MOST = 32  # tokens of an answer
+_ANSWERED = 6000  # tokens of the prompt that the answering model is given at least
+
+
+def sentences(path: Path | None, sizes: Sequence[int], limit: int) -> Iterator[Case]:
+    """HotpotQA with all ten paragraphs (about 42 sentences), and among so many sentences."""
+    for size in (42, *sizes):
+        context = "all" if size == 42 else str(size)
+        for example in hotpotqa(path, context=context, limit=limit):
+            gold = tuple(s for s, is_gold in zip(example.spans, example.gold, strict=True) if is_gold)
+            end = example.spans[-1][1]
+            prompt = from_text(example.prompt)
+            parts = (*_paragraphs(example.prompt[:end]), (end, len(example.prompt)))
+            prompt = Prompt(prompt.text, prompt.messages, parts, "prompt")
+            name = f"{HOTPOTQA}-{size}-{example.id}"
+            known = (example.question, example.answer, gold, example.spans)
+            yield Case(name, HOTPOTQA, size, prompt, *known)
+
+
+def _paragraphs(text: str) -> list[Span]:
+    """Where the paragraphs of a text lie."""
+    found, at = [], 0
+    for piece in text.split("\n\n"):
+        found.append((at, at + len(piece)))
+        at += len(piece) + 2
+    return [span for span in found if span[0] < span[1]]
+
+
+def run(
+    cases: Sequence[Case],
+    surrogate: LocalSurrogate,
+    store: Store,
+    *,
+    preset: str,
+    answering: LocalSurrogate | None = None,
+    seconds: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Explain every case that the store does not hold yet.
+
+    Args:
+        cases: The prompts.
+        surrogate: The model that explains.
+        store: Where the rows go.
+        preset: The preset.
+        answering: The model that answers; the given answers are explained if None.
+        seconds: Stop before the next prompt when these have passed.
+        progress: Called with the prompts done and in all.
+    """
+    hardware = Hardware(surrogate)
+
+    def make(case: Case) -> Row:
+        output = case.answer if answering is None else _answered(case, answering)
+        return _row(case, output, surrogate, hardware, preset)
+
+    in_turn(cases, store, make, seconds, progress)
+
+
+def in_turn(
+    items: Sequence[Any],
+    store: Store,
+    make: Callable[[Any], Row],
+    seconds: float | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Make the row of each item that the store does not hold yet, until the time has passed."""
+    start = time.monotonic()
+    for _, item in store.left(items, progress):
+        if seconds is not None and time.monotonic() - start > seconds:
+            return
+        store.add(item.id, [{"example": item.id, "method": METHOD, **make(item)}])
+
+
+def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware, preset: str) -> Row:
+    features: Any = case.spans or "sentence"
+    options = Options(preset=preset, features=features)  # type: ignore[arg-type]
+    made: list[Explanation] = []
+
+    def explain() -> None:
+        (e,) = explain_many([Task(case.prompt, output, options)], [surrogate])
+        assert isinstance(e, Explanation)
+        made.append(e)
+
+    took = hardware.measure(explain)
+    (e,) = made
+    gold = _owners(e.features, case.gold)
+    texts = [feature.text for feature in e.features]
+    words = bm25(f"{case.question} {output} {output}", texts)
+    read = e.config.get("read")
+    inside = None if read is None else [int(i) for i in gold if i in set(read["features"])]
+    tokens = len(surrogate.token_spans(case.prompt))
+    return {
+        "kind": case.kind,
+        "size": case.size,
+        "output": output,
+        "features": len(e.features),
+        "tokens": tokens,
+        "gold": gold.tolist(),
+        "places": _places(e.normalized_weights, gold),
+        "bm25": _places(words, gold),
+        "read": inside,
+        "closely": None if read is None else read["tokens"],
+        "overlooked": None if read is None else read["overlooked"],
+        "scored": e.cost.tokens,
+        "masks": e.cost.masks,
+        "seconds": round(took.seconds, 3),
+        "processor": round(took.processor, 3),
+        "memory": took.memory,
+    }
+
+
+def _answered(case: Case, model: LocalSurrogate) -> str:
+    """The model's answer to the prompt, of which it is given what fits, the needles among it."""
+    from benchmarks.closed.answering import LocalConversation  # which needs the openai SDK
+
+    features = split(case.prompt, "sentence", token_spans=model.token_spans)
+    prompt, most = case.prompt, (model.window or 10**9) - 2 * _MOST
+    if not model.fits(prompt, "x" * _MOST):
+        sizes = model.lengths(prompt, features, "x").features
+        gold = _owners(features, case.gold)
+        order = np.concatenate([gold, np.setdiff1d(np.arange(len(features)), gold)])
+        fits = np.cumsum(sizes[order]) <= min(most, max(_ANSWERED, most // 2))
+        prompt, features = reduced(prompt, features, np.sort(order[fits]).tolist())
+    spans = [(feature.start, feature.end) for feature in features]
+    talk = LocalConversation(model, prompt, spans, most=_MOST)
+    return talk.answers(np.ones((1, len(talk.features)), dtype=bool))[0] or case.answer
+
+
+def _owners(features: Sequence[Feature], gold: Sequence[Span]) -> Ints:
+    """The features that hold most of each labelled span."""
+    ends = np.array([(f.start, f.end) for f in features])
+    shared = [np.minimum(ends[:, 1], end) - np.maximum(ends[:, 0], start) for start, end in gold]
+    return np.unique([int(np.argmax(each)) for each in shared])
+
+
+def _places(weights: Floats, gold: Ints) -> list[int]:
+    """Where the labelled features stand in a ranking, from 1; ties by the order of the text."""
+    place = np.empty(len(weights), dtype=np.int64)
+    place[np.argsort(-weights, kind="stable")] = np.arange(1, len(weights) + 1)
+    return [int(place[i]) for i in gold]
