@@ -550,7 +550,7 @@ def test_the_command(
     server: Proxy, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "prompt.txt").write_text(" ".join(CHUNKS))
-    command = ["explain", "--prompt", str(tmp_path / "prompt.txt"), "--output", ANSWER]
+    command = ["explain", "--prompt", f"@{tmp_path / 'prompt.txt'}", "--output", ANSWER]
     command += ["--surrogate", f"{server.url}#m#{folder}"]
     assert main(command) == 1
     assert "Use preset='faithful'" in capsys.readouterr().err

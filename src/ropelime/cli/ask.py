@@ -33,12 +33,14 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the input, the answering model and the options."""
-    add = parser.add_argument
-    add("question", nargs="?", help="the prompt, or the question about the context")
+    add = parser.add_argument_group("what to ask", shared.TEXTS).add_argument
+    text = "the prompt, or the question about the context"
+    add("question", nargs="?", metavar="TEXT", help=text)
     add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
     add("--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question")
     shared.add_answering(parser, required=True)
     shared.add_verifying(parser)
+    add = parser.add_argument
     add("--no-stream", action="store_true", help="show the answer only when it is complete")
     shared.add_options(parser)
     shared.add_output(parser)
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Call the model, explain its answer, show and write the explanation."""
     explanation = ask(
-        options.question,
+        shared.text_of("the question", options.question),
         context=shared.chunks(options.context),
         messages=shared.messages(options.messages),
         **shared.answering(options),
