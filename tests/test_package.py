@@ -172,6 +172,7 @@ def test_exports() -> None:
         "Explanation",
         "InputError",
         "ModelError",
+        "RankedSentence",
         "RopeLimeError",
         "Summary",
         "Trace",

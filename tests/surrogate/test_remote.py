@@ -272,7 +272,8 @@ def test_whoever_watches_can_stop_it_while_nothing_comes(server: Proxy, make: Ma
 
 def test_it_works_where_an_event_loop_is_running(make: Make) -> None:
     async def notebook() -> ropelime.Explanation:
-        return ropelime.explain(**EXPLAIN, surrogate=make())
+        e: ropelime.Explanation = ropelime.explain(**EXPLAIN, surrogate=make())
+        return e
 
     assert asyncio.run(notebook()).normalized_weights.sum() == pytest.approx(1)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 
 from ropelime.cli.shared import (
+    STREAM,
     add_options,
     add_output,
     add_prompt,
     emit,
+    follow,
     method,
     prompt_arguments,
     text_of,
@@ -31,14 +33,15 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the input and the options."""
-    add_prompt(parser, "what to explain", "the answer")
+    add = add_prompt(parser, "what to explain", "the answer")
+    add("--stream", action="store_true", help=STREAM)
     add_options(parser)
     add_output(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Explain, show, write."""
-    explanation = explain(
-        **prompt_arguments(options), output=text_of("--output", options.output), **method(options)
-    )
-    emit(explanation, options)
+    output = text_of("--output", options.output)
+    given = {"output": output, **prompt_arguments(options), **method(options)}
+    explained = follow(explain(stream=True, **given), options) if options.stream else explain(**given)
+    emit(explained, options)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ropelime import surrogate
 from ropelime.errors import InputError
-from ropelime.explain import Explanation
+from ropelime.explain import Explanation, RankedSentence
 from ropelime.files import check_writable, write_text
 from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.surrogate.embedded import EMBEDDED
-from ropelime.text.display import plain
+from ropelime.text.display import plain, shorten
+from ropelime.views.findings import has_share
 
 SURROGATE = (
     "a name from `ropelime models`, a directory, a .gguf file, a hub id, or a model on a vLLM server, "
@@ -27,6 +29,8 @@ SURROGATE = (
 
 
 TEXTS = "A TEXT is the text itself, @FILE the text of a file, or - that of standard input."
+STREAM = "print what each sentence of the answer depends on as soon as it is there, by preset instant"
+_SHOWN = 3  # features of a sentence that is streamed
 
 
 def add_prompt(parser: argparse.ArgumentParser, title: str, output: str) -> Any:
@@ -258,6 +262,24 @@ def method(options: argparse.Namespace) -> dict[str, Any]:
         "surrogate": [surrogate.load_surrogate(name, **running(options), say=say) for name in names],
         "progress": False if options.quiet else "auto",
     }
+
+
+def follow(items: Iterable[RankedSentence | Explanation], options: argparse.Namespace) -> Explanation:
+    """Print sentences of the answer with their ranking as they come; returns the explanation."""
+    width = shutil.get_terminal_size().columns
+    for item in items:
+        if isinstance(item, Explanation):
+            return item
+        if options.quiet:
+            continue
+        note(" ".join(item.text.split()))
+        e = item.explanation
+        for part in item.top(_SHOWN):
+            if has_share(e, part.index):
+                where = e.prompt.where(e.features[part.index].part)
+                line = f"{part.normalized_weight:.0%} {where}{': ' if where else ''}{part.text}"
+                note(f"    {shorten(line, max(width - 5, 20))}")
+    raise AssertionError("a stream ends with the explanation")
 
 
 def emit(explanation: Explanation, options: argparse.Namespace, *, save: bool = True) -> None:
