@@ -74,7 +74,12 @@ def test_an_instant_explanation_takes_one_pass(
 ) -> None:
     passes = []
     score = llama.score_all
-    monkeypatch.setattr(llama, "score_all", lambda *a, **k: passes.append(1) or score(*a, **k))
+
+    def counted(*requests: Any, **how: Any) -> Any:
+        passes.append(requests)
+        return score(*requests, **how)
+
+    monkeypatch.setattr(llama, "score_all", counted)
     items = ropelime.explain(
         output=ANSWER, stream=True, surrogate=llama, preset="instant", progress=False, **GIVEN
     )

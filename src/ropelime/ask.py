@@ -130,11 +130,7 @@ def ask(
     answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
     verifier = Verifier(verify, similarity, max_cost) if verify else None
     ask_one = _Ask(task, sent, answering, verifier, progress)
-    models = ask_one.check(surrogate)
-    if stream:
-        check_stream(models[0])
-        return ask_one.streamed(models, on_text, on_answer)
-    return ask_one.explained(models, stream is None, on_text, on_answer)
+    return ask_one.run(ask_one.check(surrogate), stream, on_text, on_answer)
 
 
 @dataclass(frozen=True)
@@ -164,6 +160,19 @@ class _Ask:
         models = resolve_surrogates(surrogate, say=None if self.progress is False else note)
         check(self.task.prompt, self.task.options, models)
         return models
+
+    def run(
+        self,
+        models: Sequence[Surrogate],
+        stream: bool | None,
+        on_text: OnText | None,
+        on_answer: Callable[[dict[str, Any]], None] | None,
+    ) -> Explanation | Iterator[RankedSentence | Explanation]:
+        """The explanation, or a stream that ends with it."""
+        if not stream:
+            return self.explained(models, stream is None, on_text, on_answer)
+        check_stream(models[0])
+        return self.streamed(models, on_text, on_answer)
 
     def explained(
         self,

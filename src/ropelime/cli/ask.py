@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Call the model, explain its answer, show and write the explanation."""
     question = shared.text_of("the question", options.question)
-    given = {
+    given: dict[str, Any] = {
         "context": shared.chunks(options.context),
         "messages": shared.messages(options.messages),
         **shared.answering(options),
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
     if options.stream:
         explanation = shared.follow(ask(question, stream=True, **given), options)
     else:
-        shown = {"on_text": None if options.quiet else _show}
-        explanation = ask(question, stream=False if options.no_stream else None, **shown, **given)
+        given["stream"] = False if options.no_stream else None
+        explanation = ask(question, on_text=None if options.quiet else _show, **given)
     shared.emit(explanation, options)
     return shared.unverified(explanation)
 
