@@ -11,7 +11,7 @@ from ropelime.text.prompt import Prompt
 from ropelime.views.findings import has_share
 
 SHADE_FROM = 0.15  # of the largest weight: smaller ones have no shade
-_MOST = 20  # parts that are shown because of their weight, beside the first of the ranking
+_MOST = 12  # parts that are shown because of their weight, beside the first of the ranking
 _AROUND = 80  # characters of what surrounds them, before and after
 _UNITS = {  # what features are called, by granularity
     "token": "token",

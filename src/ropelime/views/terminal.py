@@ -214,6 +214,8 @@ def _prompt(shaded: _Shades, top: int, width: int, *, full: bool) -> Iterator[Te
         skipped, folded = [], set()
         if block.name:
             yield Text(plain(f"[{block.name}]"), style="bold")
+        elif block.start > 0 and e.prompt.kind == "context":
+            yield Text()  # the question does not belong to the last chunk
         yield _block(shaded, cut, shown or set(range(len(cut))), None if whole else width)
     yield from _folded(e, skipped, folded)
 
