@@ -242,7 +242,7 @@ class _Ask:
 
 
 def finished(said: str) -> int:
-    """Where the last sentence of an answer begins, which may go on; those before it are complete."""
+    """Where the last sentence of an answer begins, which may not be complete; those before it are."""
     spans = segmentation.sentences(said)
     return spans[-1][0] if spans else 0
 
