@@ -17,6 +17,8 @@ from ropelime import Explanation, audit, explain, summary
 from ropelime.results.explanation import with_verified
 from ropelime.results.verdicts import Trust
 from ropelime.results.verification import Verified, VerifyingCall
+from ropelime.text.features import split
+from ropelime.text.prompt import read_prompt
 from ropelime.views.findings import QUESTIONS
 from ropelime.views.html import payload, static
 from toy import COEF, additive, invented, signalled, toy
@@ -384,12 +386,27 @@ def test_a_line_of_a_megabyte(open_page: Open) -> None:
 
 
 def book(count: int, **coef: float) -> Explanation:
-    """Sentences in chunks of twenty; those of some numbers, as ``s130=3.0``, have a weight."""
+    """Sentences in chunks of twenty; those of some numbers, as ``s130=3.0``, have a weight.
+
+    The weights are put into an explanation of five words: to fit thousands would take minutes.
+    """
     sentences = [f"Sentence {i:04} of the book says nothing that anybody needs." for i in range(count)]
     chunks = [" ".join(sentences[i : i + 20]) for i in range(0, count, 20)]
-    weights = np.array([[coef.get(f"s{i}", 0.0)] for i in range(count)])
-    return toy(None, context=chunks, question="Why?", features="sentence",
-               surrogate=additive(weights, -9), sampler="one-at-a-time")  # fmt: skip
+    prompt = read_prompt(context=chunks, question="Why?")
+    features = split(prompt, "sentence")
+    weights = np.array([coef.get(f"s{i}", 0.0) for i in range(count)])
+    assert len(features) == count
+    e = toy()
+    return replace(
+        e,
+        prompt=prompt,
+        features=features,
+        weights=weights,
+        normalized_weights=weights / weights.sum(),
+        token_weights=np.outer(weights, np.full(len(e.output_spans), 1 / 3)),
+        intervals=None,
+        config={**e.config, "features": "sentence"},
+    )
 
 
 def test_what_has_no_weight_is_folded(open_page: Open) -> None:
@@ -398,8 +415,9 @@ def test_what_has_no_weight_is_folded(open_page: Open) -> None:
     folds = [fold.inner_text() for fold in page.locator(".rl-folded > summary").all()]
     assert folds[0] == "⋯ 6 blocks, 120 sentences without weight"
     assert folds[1] == "⋯ 8 sentences without weight"
-    assert page.get_by_text("Sentence 0130").first.is_visible()
-    assert not page.get_by_text("Sentence 0005").is_visible()
+    text = page.locator(".rl-prompt")
+    assert text.get_by_text("Sentence 0130").first.is_visible()
+    assert not text.get_by_text("Sentence 0005").is_visible()
     summary = page.locator(".rl-folded > summary").first
     summary.focus()
     page.keyboard.press("Enter")
