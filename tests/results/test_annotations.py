@@ -98,7 +98,7 @@ def test_messages_and_plain_prompts_are_documents_too() -> None:
     assert (citation["document_index"], citation["start_char_index"]) == (1, 7)
     assert cited.to_openai()["annotations"][0]["filename"] == "message 2, user"
     plain = toy(
-        "Is it? Is it so?", TWO, features="sentence", surrogate=additive([NONE, [3.0, 0.0]])
+        "It is! So it is.", TWO, features="sentence", surrogate=additive([NONE, [3.0, 0.0]])
     ).cite()
     (citation,) = plain.to_anthropic()[0]["citations"]
     assert (citation["document_index"], citation["start_char_index"]) == (0, 7)

@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -21,6 +20,7 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
+from ropelime.views.layout import blocks, pieces
 
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
@@ -137,38 +137,18 @@ def digest(text: str) -> str:
 
 def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     """The prompt in blocks: chunks or messages with their names, and the text between them."""
-    prompt = e.prompt
-    if prompt.kind == "messages":
-        named = [(m.start, m.end, m.role) for m in prompt.messages if m.end > m.start]
-    elif prompt.kind == "context":
-        names = [prompt.where(i).replace("chunk", "Chunk", 1) for i in range(len(prompt.parts))]
-        named = [(start, end, name) for (start, end), name in zip(prompt.parts, names, strict=True)]
-    else:
-        named = [(0, len(prompt.text), "")]
-    blocks: list[dict[str, Any]] = []
-    at = 0
-    for start, end, label in [*named, (len(prompt.text), len(prompt.text), "")]:
-        between = prompt.text[at:start]
-        if bare := between.strip("\r\n"):
-            at += between.index(bare)
-            blocks.append({"label": "", "pieces": _pieces(e, at, at + len(bare))})
-        if end > start:
-            blocks.append({"label": visible(label), "pieces": _pieces(e, start, end)})
-        at = end
-    return blocks
+    return [
+        {"label": visible(block.label), "pieces": _pieces(e, block.start, block.end)}
+        for block in blocks(e.prompt)
+    ]
 
 
 def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A span of the prompt, cut where features begin and end."""
-    cut: list[tuple[int, int, int | None]] = []
-    at = start
-    i = bisect_right(e.features, start, key=lambda feature: feature.end)
-    while i < len(e.features) and e.features[i].start < end:
-        first, last = max(e.features[i].start, start), min(e.features[i].end, end)
-        cut += [(at, first, None), (first, last, i)]
-        at, i = last, i + 1
-    cut.append((at, end, None))
-    return [{"text": visible(e.prompt.text[a:b]), "feature": feature} for a, b, feature in cut if a < b]
+    return [
+        {"text": visible(e.prompt.text[piece.start : piece.end]), "feature": piece.feature}
+        for piece in pieces(e, start, end)
+    ]
 
 
 def _features(e: ExplanationData) -> list[dict[str, Any]]:
