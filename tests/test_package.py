@@ -27,6 +27,8 @@ ORDER = [
     ["text.features"],
     ["text.ablated", "text.lexical", "text.documents", "text.annotated"],
     ["traces"],
+    ["integrations.messages"],
+    ["integrations.responses"],
     ["clients"],
     ["method.rope", "method.learnt"],
     ["method.scores"],
@@ -50,6 +52,7 @@ ORDER = [
     ["verify"],
     ["explain"],
     ["ask", "audit", "summary", "trace"],
+    ["integrations.langchain", "integrations.llama_index", "integrations.mcp"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -60,7 +63,7 @@ MAY_IMPORT = {
 }
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
-ROOMS = ("text", "method", "results")
+ROOMS = ("text", "method", "results", "integrations")
 FUNCTIONS = ("ask", "audit", "explain", "summary", "trace")  # each in a module of its own name
 
 

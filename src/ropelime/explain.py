@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
 from ropelime.files import Savable
+from ropelime.integrations.messages import as_messages
+from ropelime.integrations.responses import arguments
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
@@ -21,9 +23,9 @@ from ropelime.results.grounding import GroundedSentence
 from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
-from ropelime.text import integrations
 from ropelime.text.display import shorten
 from ropelime.text.features import split
+from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import Prompt, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 SCORING_MASKS = "Scoring masked prompts"
 # What must be known of an explanation to extend it.
 _EXTENDED = ("masks", "features", "sampler", "ablation", "scoring", "seed", "preset", "instead_of")
+# What an extended explanation takes over as it was.
+_KEPT = ("budget", "interactions", "answer", "reasoning")
 
 
 class Explanation(ExplanationData, Savable):
@@ -108,7 +112,7 @@ class Explanation(ExplanationData, Savable):
         model = _same_surrogate(self.config["surrogate"], surrogate)
         task = Task(self.prompt, self.output, _options_of(self), self, more)
         found = explain_one(task, [model], progress)
-        kept = {n: self.config[n] for n in ("budget", "interactions", "answer") if n in self.config}
+        kept = {n: self.config[n] for n in _KEPT if n in self.config}
         found = replace(found, config={**found.config, **kept}, also=self.also)
         return with_verified(found, self.verified)
 
@@ -206,11 +210,14 @@ def explain(
         context: Retrieved chunks; they are the features, the question is not. Each is a text, a mapping
             with ``text``, ``source`` and ``page``, or a document of LangChain or LlamaIndex.
         question: The question about the context.
-        messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``.
-        response: A response object of another library, which holds the output too: an OpenAI response
-            (with its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response
-            (with the ``question``).
-        request: The keyword arguments of the call that returned an OpenAI response.
+        messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``, or the
+            message objects of LangChain, Anthropic, Gemini or Pydantic AI.
+        response: What another library returned, which holds the output too: a response of OpenAI,
+            Anthropic, Gemini or LiteLLM, or a message of LangChain (each with its ``request``), a run
+            of the OpenAI Agents SDK or of Pydantic AI, the result of a LangChain chain or agent, a
+            LlamaIndex response (with the ``question``). The model's own reasoning is kept in
+            ``e.config["reasoning"]``; it is not a part of the prompt.
+        request: The keyword arguments of the call that returned the response of an API.
         surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
             vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
@@ -218,18 +225,30 @@ def explain(
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """
+    reasoning = ""
     if response is not None or request is not None:
         others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
         output, read = _from_response(response, request, question, others)
+        reasoning = read.pop("reasoning", "")
         context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
     elif prompt is None:
-        context, messages = integrations.as_chunks(context), integrations.as_messages(messages)
+        context, messages = as_chunks(context), as_messages(messages)
     given = read_prompt(prompt, context, question, messages)
     task = Task(given, check_text("output", output), Options.of(options))  # before a model is loaded
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
     for model in models:
         check_capabilities(model, task.options)
-    return explain_one(task, models, progress)
+    return _with_reasoning(explain_one(task, models, progress), reasoning)
+
+
+def _with_reasoning(e: Explanation, reasoning: str) -> Explanation:
+    """The explanation with what the model wrote before its answer, where it gave that."""
+    if not reasoning:
+        return e
+    length = f"{len(reasoning):,} characters"
+    told = f"Before it the model wrote {length} of reasoning, which are not a part of the prompt."
+    diagnostics = replace(e.diagnostics, notes=(*e.diagnostics.notes, told))
+    return replace(e, config={**e.config, "reasoning": reasoning}, diagnostics=diagnostics)
 
 
 def explain_one(
@@ -284,7 +303,7 @@ def verified(
     """The explanation with what further calls of the answering model showed."""
     if e.span != (0, len(e.output)):
         raise InputError("This explains a part of the answer; verify that of the whole answer.")
-    sent = recorded_messages(e) if messages is None else integrations.as_messages(messages)
+    sent = recorded_messages(e) if messages is None else as_messages(messages)
     with reporting(progress, "Asking the answering model") as report:
         say = None if progress is False else note
         return verifier.run(e, answering, messages=sent, say=say, report=report)
@@ -346,5 +365,5 @@ def _from_response(
         raise InputError("request goes with response=...; pass messages=[...] otherwise.")
     if names := [name for name, value in others.items() if value is not None]:
         raise InputError(f"response holds the prompt and the output; {' and '.join(names)} came too.")
-    read = integrations.arguments(response, request, question)
+    read = arguments(response, request, question)
     return read.pop("output"), read
