@@ -44,7 +44,7 @@ ORDER = [
     ["results.explanation"],
     ["results.ensemble", "results.validation", "results.annotations"],
     ["results.citations", "results.serialization"],
-    ["results.assertions"],
+    ["results.assertions", "results.rows"],
     ["results.audit", "results.digest"],
     ["results.summary"],
     ["views"],

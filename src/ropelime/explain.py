@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
@@ -15,11 +15,13 @@ from ropelime.integrations.responses import arguments
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
+from ropelime.registry import unknown
 from ropelime.results import serialization
 from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.grounding import GroundedSentence
+from ropelime.results.rows import dataframe
 from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
@@ -29,7 +31,7 @@ from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import Prompt, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
-from ropelime.views import html
+from ropelime.views import html, plots
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -177,8 +179,39 @@ class Explanation(ExplanationData, Savable):
         return html.frame(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, the same for the same seed: no times in it."""
+        """Plain data as :meth:`save` writes it and :func:`load` reads it; no times are in it.
+
+        The keys are those of the fields (:class:`ExplanationData`), with ``format`` and ``version``.
+        Arrays are lists; large ones (``token_weights`` and those in ``surrogate_scores``) are objects
+        with a ``shape`` and little-endian ``float64`` in base64. What is undefined is None.
+        """
         return serialization.to_dict(self)
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row for each part of the prompt, in the order of the ranking.
+
+        The index is that of the feature. The columns are ``rank``, ``text``, ``weight``,
+        ``normalized_weight``, ``low`` and ``high`` (the ends of the 90 % interval of the weight),
+        ``document`` with ``source`` and ``page``, ``message`` with ``role``, ``start`` and ``end`` in
+        the text of the prompt, and one for each signal, as ``signal_words``. Documents and messages
+        are counted from 1 and empty where the prompt has none.
+        """
+        return dataframe(self)
+
+    def plot(self, kind: Literal["ranking", "tokens"] = "ranking", *, top: int | None = None) -> Any:
+        """Draw it, and return the matplotlib figure: ``e.plot().savefig("why.svg")``.
+
+        Args:
+            kind: ``"ranking"`` draws the largest weights as bars, ``"tokens"`` how much each part moves
+                each token of the answer.
+            top: How many parts to draw; 10 in a ranking and 12 beside tokens if not given.
+        """
+        draw = {"ranking": plots.ranked, "tokens": plots.heat_map}
+        if kind not in draw:
+            raise unknown("kind of plot", kind, draw)
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
+            raise InputError(f"plot() draws a whole number of parts of at least 1, not top={top!r}.")
+        return draw[kind](self) if top is None else draw[kind](self, top=top)
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

@@ -121,9 +121,7 @@ def test_pydantic_ai() -> None:
 def test_pydantic_ai_with_a_structured_answer() -> None:
     ai = pytest.importorskip("pydantic_ai", reason=EXTRA)
     models = pytest.importorskip("pydantic_ai.models.test")
-    run = ai.Agent(models.TestModel(custom_output_args=5), output_type=int).run_sync(
-        ASKED
-    )
+    run = ai.Agent(models.TestModel(custom_output_args=5), output_type=int).run_sync(ASKED)
     read = arguments(run)
     assert [m["content"] for m in read["messages"]] == [ASKED]
     assert read["output"] == 'final_result({"response": 5})'

@@ -485,6 +485,7 @@ def test_two_of_them_on_a_page_that_allows_its_own_files_only(browser: Any) -> N
 
 def test_a_notebook_frame(open_page: Open) -> None:
     page = open_page(f"<!doctype html><html lang='en'><title>x</title>{TOY._repr_html_()}")
+    page.locator("summary").click()
     frame = page.frame_locator("iframe")
     frame.locator(".rl-sentence").first.hover()
     frame.locator(".rl-shown", has_text="Shaded for").wait_for()

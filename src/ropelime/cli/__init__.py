@@ -16,6 +16,7 @@ from ropelime.cli import (
     check,
     demo,
     explain,
+    mcp,
     models,
     serve,
     summary,
@@ -43,7 +44,9 @@ examples:
   ropelime check answers.jsonl --junit report.xml
   ropelime audit --context a.txt b.txt --question "Who?" --output answer.md
   ropelime trace run.json
+  ropelime mcp
 """
+_COMMANDS = (explain, ask, verify, batch, summary, check, audit, trace, demo, models, serve, mcp)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +57,20 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, verify, batch, summary, check, audit, trace, demo, models, serve):
+    for command in (
+        explain,
+        ask,
+        verify,
+        batch,
+        summary,
+        check,
+        audit,
+        trace,
+        demo,
+        models,
+        serve,
+        mcp,
+    ):
         name = command.__name__.rpartition(".")[2]
         texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
         added = commands.add_parser(name, **texts, formatter_class=raw)
