@@ -279,8 +279,8 @@ def _with_reasoning(e: Explanation, reasoning: str) -> Explanation:
     if not reasoning:
         return e
     length = f"{len(reasoning):,} characters"
-    told = f"Before it the model wrote {length} of reasoning, which are not a part of the prompt."
-    diagnostics = replace(e.diagnostics, notes=(*e.diagnostics.notes, told))
+    said = f"Before it the model wrote {length} of reasoning, which are not a part of the prompt."
+    diagnostics = replace(e.diagnostics, notes=(*e.diagnostics.notes, said))
     return replace(e, config={**e.config, "reasoning": reasoning}, diagnostics=diagnostics)
 
 

@@ -54,13 +54,13 @@ ANTHROPIC = Recorded(
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": "t1", "content": FOUND},
-                    {"type": "text", "text": "Go on."},
+                    {"type": "text", "text": "Continue."},
                 ],
             },
         ],
     },
     ["system", "user", "assistant", "tool", "user"],
-    [RULE, ASKED, 'I look.\nfind({"q": 1})', FOUND, "Go on."],
+    [RULE, ASKED, 'I look.\nfind({"q": 1})', FOUND, "Continue."],
     "Kessel lies on the Dray.",
     THOUGHT,
 )

@@ -136,10 +136,10 @@ def test_langchain_messages() -> None:
         langchain.HumanMessage(ASKED),
         langchain.AIMessage([thinking, {"type": "text", "text": "I look."}], tool_calls=calls),
         langchain.ToolMessage(FOUND, tool_call_id="c1", name="find"),
-        langchain.ChatMessage(role="user", content="Go on."),
+        langchain.ChatMessage(role="user", content="Continue."),
     ]
     answer = langchain.AIMessage("On the Dray.", additional_kwargs={"reasoning_content": THOUGHT})
-    said = [RULE, ASKED, 'I look.\nfind({"q": 1})', FOUND, "Go on."]
+    said = [RULE, ASKED, 'I look.\nfind({"q": 1})', FOUND, "Continue."]
     expected = Recorded(
         {}, {}, ["system", "user", "assistant", "tool", "user"], said, "On the Dray.", THOUGHT
     )

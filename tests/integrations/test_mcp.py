@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,13 @@ from ropelime import InputError, audit, explain
 from ropelime.integrations.mcp import Explainer, Limits, create_server
 from ropelime.surrogate import resolve_surrogate
 from ropelime.surrogate.base import Surrogate
+from ropelime.typing import Floats, Masks
 
 RUN = [
     {"role": "user", "content": "Pay the rent."},
     {"role": "assistant", "content": "I have paid it."},
 ]
-CHAT = {
+CHAT: dict[str, Any] = {
     "context": ["Ships sail past it.", {"text": "Kessel lies on the Dray.", "source": "a.pdf"}],
     "question": "Where is Kessel?",
     "output": "Kessel lies on the Dray.",
@@ -39,8 +42,8 @@ def ask(tool: str, given: dict[str, Any], model: Surrogate, **how: Any) -> tuple
     explainer = Explainer(model, **how)
     seen: list[Any] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        seen.append((done, total))
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total))
 
     async def call() -> Any:
         async with Client(create_server(explainer)) as client:
@@ -168,16 +171,36 @@ def test_the_schemas_say_what_a_tool_takes_and_returns(tmp_path: Path) -> None:
     assert with_traces["explain_step"].input_schema["required"] == ["file", "step"]
 
 
+def test_a_cancelled_call_ends_and_the_next_one_is_answered() -> None:
+    calls: list[int] = []
+
+    def slow(masks: Masks) -> Floats:
+        calls.append(len(masks))
+        time.sleep(0.1)
+        return additive([0.0, 2.0])(masks)
+
+    async def call() -> Any:
+        async with Client(create_server(Explainer(resolve_surrogate(slow)))) as client:
+            asked = {**CHAT, "preset": "faithful", "features": "document"}
+            with anyio.move_on_after(0.05):
+                await client.call_tool("explain", asked)
+            return await client.call_tool("explain", asked)
+
+    assert anyio.run(call).structured_content["parts_in_all"] == 2
+    assert calls
+
+
 @pytest.mark.slow
 @pytest.mark.real_model
 def test_the_command_over_stdio() -> None:
     async def call() -> Any:
-        command = StdioServerParameters(command=sys.executable, args=["-m", "ropelime", "mcp"])
+        arguments: dict[str, Any] = {"args": ["-m", "ropelime", "mcp"], "env": {**os.environ}}
+        command = StdioServerParameters(command=sys.executable, **arguments)
         async with Client(stdio_client(command)) as client:
             seen: list[float] = []
 
-            async def progress(done: float, total: float | None, message: str | None) -> None:
-                seen.append(done)
+            async def progress(progress: float, total: float | None, message: str | None) -> None:
+                seen.append(progress)
 
             good = await client.call_tool("cite", CHAT, progress_callback=progress)
             bad = await client.call_tool("explain", {"output": "x"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_rows_in_the_order_of_the_ranking() -> None:
 
 
 def test_documents_and_messages_count_from_one() -> None:
-    two = {"features": "document", "surrogate": additive([1.0, 2.0])}
+    two: dict[str, Any] = {"features": "document", "surrogate": additive([1.0, 2.0])}
     second, first = rows(toy(None, context=CHUNKS, **two))
     assert (first["document"], first["source"], first["page"]) == (1, "a.pdf", "4")
     assert (second["document"], second["source"], second["role"]) == (2, None, None)

@@ -31,7 +31,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the surrogate, the folder of traces and the limits."""
-    text = f"the open model that scores answers: {SURROGATE} (default smollm2)"
+    text = f"the open model that scores answers: {SURROGATE}; one of them (default smollm2)"
     parser.add_argument("--surrogate", default=EMBEDDED, metavar="MODEL", help=text)
     text = "folder of recorded runs that explain_step may read (default: none)"
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help=text)

@@ -28,7 +28,7 @@ except ImportError:
 KEY = "ropelime"
 
 
-class ExplainCallback(BaseCallbackHandler):
+class ExplainCallback(BaseCallbackHandler):  # type: ignore[misc]
     """Explains each answer of a chat model, and attaches the explanation to it.
 
     ``response_metadata["ropelime"]`` of the answer holds the explanation in brief, or an ``error``: an

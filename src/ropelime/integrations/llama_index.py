@@ -44,7 +44,7 @@ def attach(response: Any, question: str, *, top: int = 5, **options: Any) -> Exp
     return e
 
 
-class ExplainedQueryEngine(BaseQueryEngine):
+class ExplainedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
     """A query engine whose responses carry their explanation.
 
     A response that cannot be explained (a stream, one without sources) is returned as it is, with the

@@ -231,7 +231,7 @@ class Tools:
         preset: Preset = "evidence", top: Top = 5,
     ) -> Ranking:  # fmt: skip
         """Rank the parts of a prompt by how much an answer depends on them."""
-        given = {"prompt": prompt, "context": context, "question": question, "messages": messages}
+        given = _given(prompt, context, question, messages)
 
         def work(report: Report) -> Any:
             return brief(self._explained(features, preset, report, output=output, **given), top)
@@ -243,7 +243,7 @@ class Tools:
         question: Question = None, messages: Messages = None,
     ) -> Citations:  # fmt: skip
         """Find the source of each sentence of an answer in its prompt, or say that there is none."""
-        given = {"prompt": prompt, "context": context, "question": question, "messages": messages}
+        given = _given(prompt, context, question, messages)
 
         def work(report: Report) -> Any:
             e = self._explained("sentence", "evidence", report, output=output, **given)
@@ -257,12 +257,12 @@ class Tools:
         count_from: Annotated[int, Field(ge=0, description="The number of the first document.")] = 1,
     ) -> CheckedCitations:  # fmt: skip
         """Check the citations in an answer, such as [1], against the documents that it rests on."""
-        given = {"prompt": prompt, "context": context, "question": question, "messages": messages}
+        given = _given(prompt, context, question, messages)
 
         def work(report: Report) -> Any:
             known = self._explainer.check(output, **given)
-            how = {"surrogate": self._explainer.loaded(), "progress": report}
-            return _audited(audit(**known, **how, count_from=count_from))
+            model = self._explainer.loaded()
+            return _audited(audit(**known, surrogate=model, progress=report, count_from=count_from))
 
         return cast(CheckedCitations, await self._run(ctx, work))
 
@@ -301,7 +301,7 @@ def create_server(explainer: Explainer) -> MCPServer[Any]:
         "ropelime", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
     tools = Tools(explainer)
-    offered = {
+    offered: dict[str, Callable[..., Any]] = {
         "Explain an answer": tools.explain,
         "Cite the sources of an answer": tools.cite,
         "Check the citations of an answer": tools.check_citations,
@@ -312,6 +312,10 @@ def create_server(explainer: Explainer) -> MCPServer[Any]:
         notes = ToolAnnotations(title=title, read_only_hint=True, open_world_hint=False)
         server.add_tool(function, title=title, annotations=notes)
     return server
+
+
+def _given(*prompt: Any) -> dict[str, Any]:
+    return dict(zip(("prompt", "context", "question", "messages"), prompt, strict=True))
 
 
 def _trust(e: Explanation) -> dict[str, Any]:

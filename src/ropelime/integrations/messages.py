@@ -178,12 +178,12 @@ def _add_block(turns: Turns, role: str, block: Any, where: str) -> None:
     if data is None or kind in MEDIA:
         turns.say(role, block)
     elif kind in (*THOUGHTS, *_OTHER_THOUGHTS) or data.get("thought") is True:
-        inner = data.get("reasoning_content", data)
-        turns.think(thought_text(inner))
+        turns.think(thought_text(data.get("reasoning_content", data)))
     elif kind in CALLS:
         turns.call(data, where, ran=kind not in _OPEN_CALLS)
     elif kind in RESULTS or kind.endswith("_tool_result"):
-        inner = next((data[k] for k in RESULTS if isinstance(data.get(k), Mapping)), data)
+        keyed = [data[key] for key in RESULTS if isinstance(data.get(key), Mapping)]  # Gemini
+        inner: Block = keyed[0] if keyed else data
         content = first(inner, "content", "response", "result", "output")
         name, call_id = text(inner.get("name")), text(first(inner, "tool_use_id", "id"))
         turns.result(_returned(content), name, call_id)
