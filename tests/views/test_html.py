@@ -280,7 +280,7 @@ def test_a_notebook_gets_the_page_in_a_frame() -> None:
 
 def test_the_first_view_needs_no_script_and_nothing_from_elsewhere() -> None:
     e = toy("<b>red</b> green blue black white", "yes <i>it")
-    first = e._repr_html_().partition("<details>")[0]
+    first = e._repr_html_().partition("<details")[0]
     assert not re.search(r"<script|<link|<style|<img|url\(|src=|href=|https?:|\bon\w+=", first)
     assert "&lt;b&gt;red&lt;/b&gt;" in first
     assert "yes &lt;i&gt;it" in first
@@ -292,7 +292,7 @@ def test_the_first_view_needs_no_script_and_nothing_from_elsewhere() -> None:
 
 def test_the_first_view_of_many_parts() -> None:
     e = toy("a b c d e f g", features="word", surrogate=additive([1, -3, 1, 1, 1, 1, 1.0]))
-    first = e._repr_html_().partition("<details>")[0]
+    first = e._repr_html_().partition("<details")[0]
     assert "2 more parts have less weight." in first
     assert "−" in first
 

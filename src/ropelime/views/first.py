@@ -21,6 +21,7 @@ _ORANGE = "var(--vscode-charts-orange, #f08c32)"
 _LINE = "var(--vscode-panel-border, var(--jp-border-color2, #8884))"
 _FONT = "var(--vscode-font-family, var(--jp-content-font-family, system-ui, sans-serif))"
 _CELL = "padding:0.25em 0.6em;text-align:left;vertical-align:top;background:none;border:0;"
+STYLE = f"color:{_INK};font-family:{_FONT};line-height:1.5"  # of text that is not in a frame
 _BAR = "display:inline-block;height:0.6em;"
 
 
@@ -39,7 +40,9 @@ def first_view(e: ExplanationData) -> str:
             f'<span style="display:inline-block;height:0.6em;width:{width:.2f}em;background:{colour}">'
         )
         cells = [place[each.index], f"{bar}</span> {sign}{share}", _text(each.text), _text(where)]
-        marked = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
+        styles = ("", "white-space:nowrap;", "", "")  # a bar and its figure stay on one line
+        both = zip(cells, styles, strict=True)
+        marked = "".join(f'<td style="{_CELL}{style}">{cell}</td>' for cell, style in both)
         lines.append(f'<tr style="background:none;border-top:1px solid {_LINE}">{marked}</tr>')
     heads = "".join(
         f'<th scope="col" style="{_CELL}color:{_SOFT};font-weight:500">{name}</th>'
@@ -48,7 +51,7 @@ def first_view(e: ExplanationData) -> str:
     rest = len(e.features) - len(ranked)
     more = f"<p>{rest:,} more parts have less weight.</p>" if rest else ""
     return (
-        f'<div style="color:{_INK};font-family:{_FONT};line-height:1.5">'
+        f'<div style="{STYLE}">'
         f"<p><strong>{_text(e.output)}</strong></p>{_trust(e)}"
         f'<table style="border-collapse:collapse;color:inherit;margin:0">'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>{more}</div>"

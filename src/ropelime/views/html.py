@@ -21,7 +21,7 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
-from ropelime.views.first import first_view
+from ropelime.views.first import STYLE, first_view
 
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
@@ -120,7 +120,8 @@ def document(
 def frame(e: ExplanationData) -> str:
     """The first view, and the report in an isolated frame below it, for notebooks."""
     return (
-        f"{first_view(e)}\n<details><summary>The whole report</summary>\n"
+        f'{first_view(e)}\n<details style="{STYLE}">'
+        "<summary>The whole report</summary>\n"
         '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" loading="lazy" '
         f'width="100%" height="{_HEIGHT}" style="border: 0; resize: vertical; overflow: auto" '
         f'srcdoc="{html.escape(report(e))}"></iframe></details>'
