@@ -67,9 +67,11 @@ fuzz: setup
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz.kills --kills 20 --engine ray
 
 # LangChain, Anthropic's SDK and others themselves; `make test` has stand-ins for them. Some of them want
-# older releases of libraries that we use, so they have an environment on top of ours.
+# older releases of libraries that we use, so they have an environment on top of ours. Some leave sockets
+# and event loops open.
 test-adapters: $(ADAPTERS)/.ready
-	$(ADAPTERS)/bin/python -m pytest tests/integrations
+	$(BIN)/ropelime models fetch smollm2
+	$(ADAPTERS)/bin/python -m pytest -W ignore::pytest.PytestUnraisableExceptionWarning tests/integrations
 
 $(ADAPTERS)/.ready: $(VENV)/.ready
 	$(BIN)/python -m venv $(ADAPTERS)
