@@ -173,7 +173,7 @@ def _turns(data: Block, where: str, *, joining: bool = False) -> Turns:
 
 def _add_block(turns: Turns, role: str, block: Any, where: str) -> None:
     """Add a block of a content: a text, reasoning, a tool call, a result of one, or something else."""
-    data = {"type": "text", "text": block} if isinstance(block, str) else as_dict(block)
+    data: Block | None = as_dict({"type": "text", "text": block} if isinstance(block, str) else block)
     kind = "" if data is None else kind_of(data)
     if data is None or kind in MEDIA:
         turns.say(role, block)
