@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
+ADAPTERS := .venv-adapters
 DIST := .venv-dist
 JOBS ?= 2
 SECONDS ?= 3600
@@ -65,10 +66,19 @@ fuzz: setup
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz.kills --kills 50
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz.kills --kills 20 --engine ray
 
-# LangChain and LlamaIndex themselves; `make test` has stand-ins for them.
-test-adapters: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,adapters]'
-	$(BIN)/python -m pytest tests/text/test_integrations.py
+# LangChain, Anthropic's SDK and others themselves; `make test` has stand-ins for them. Some of them want
+# older releases of libraries that we use, so they have an environment on top of ours. Some leave sockets
+# and event loops open.
+test-adapters: $(ADAPTERS)/.ready
+	$(BIN)/ropelime models fetch smollm2
+	$(ADAPTERS)/bin/python -m pytest -W ignore::pytest.PytestUnraisableExceptionWarning tests/integrations
+
+$(ADAPTERS)/.ready: $(VENV)/.ready
+	$(BIN)/python -m venv $(ADAPTERS)
+	$(BIN)/python -c 'import sysconfig as s; print(s.get_path("purelib"))' \
+	  > $$($(ADAPTERS)/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/below.pth
+	$(ADAPTERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[adapters]'
+	touch $@
 
 # A surrogate behind a real vLLM server, which has an environment of its own; Linux x86_64 only.
 test-vllm: setup
@@ -93,4 +103,4 @@ dist:
 	  | grep 'Revealed type is "ropelime.results.explanation.Explanation"'
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(DIST) dist demo.json demo.html .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(ADAPTERS) $(DIST) dist demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

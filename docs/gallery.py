@@ -66,7 +66,7 @@ def main() -> None:
             has_touch=True,
         )
         shoot("paper", report, on_paper, size=(794, 1123))
-        shoot("notebook", cell, size=(1100, 860))
+        shoot("notebook", cell, lambda page: page.click("summary"), size=(1100, 860))
         chromium.close()
 
 

@@ -30,7 +30,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "second sentence: The town is famous for its blue pottery." in printed.getvalue()
     assert "Marta Velling was born in Kessel. [1]" in printed.getvalue()
     assert {path.name for path in tmp_path.iterdir()} == {"why.html", "ranked.png", "tokens.png"}
-    assert names["explanation"]._repr_html_().startswith("<iframe")
+    assert names["explanation"]._repr_html_().endswith("</iframe></details>")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

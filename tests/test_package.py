@@ -27,6 +27,8 @@ ORDER = [
     ["text.features", "text.directives"],
     ["text.ablated", "text.lexical", "text.documents", "text.annotated", "text.passages"],
     ["traces"],
+    ["integrations.messages"],
+    ["integrations.responses"],
     ["clients"],
     ["method.rope", "method.learnt"],
     ["method.scores"],
@@ -44,7 +46,7 @@ ORDER = [
     ["results.citations", "results.serialization"],
     ["results.measures"],
     ["results.decisions"],
-    ["results.assertions"],
+    ["results.assertions", "results.rows"],
     ["results.audit", "results.digest"],
     ["results.summary"],
     ["views"],
@@ -54,6 +56,7 @@ ORDER = [
     ["ask", "audit", "summary", "guard"],
     ["stepwise"],
     ["trace"],
+    ["integrations.langchain", "integrations.llama_index", "integrations.mcp"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -64,7 +67,7 @@ MAY_IMPORT = {
 }
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
-ROOMS = ("text", "method", "results")
+ROOMS = ("text", "method", "results", "integrations")
 FUNCTIONS = ("ask", "audit", "explain", "guard", "summary", "trace")  # each in a module of its own name
 
 

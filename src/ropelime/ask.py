@@ -22,6 +22,7 @@ from ropelime.explain import (
     stream_one,
     verified,
 )
+from ropelime.integrations.messages import as_messages
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
 from ropelime.progress import note
@@ -29,7 +30,7 @@ from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import segmentation
-from ropelime.text.integrations import as_chunks, as_messages
+from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import Prompt, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, kept

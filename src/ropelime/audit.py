@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain
 from ropelime.files import Savable
+from ropelime.integrations.messages import as_messages
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
 from ropelime.registry import unknown
@@ -16,7 +17,7 @@ from ropelime.results.audit import WORDED, AuditData, judged
 from ropelime.surrogate.base import Surrogate
 from ropelime.text.annotated import read_answer
 from ropelime.text.documents import read_documents, with_documents
-from ropelime.text.integrations import as_chunks, as_messages
+from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import check_text, read_prompt
 from ropelime.views import pages
 

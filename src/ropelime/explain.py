@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError, Interrupted
 from ropelime.files import Savable
+from ropelime.integrations.messages import as_messages
+from ropelime.integrations.responses import arguments
 from ropelime.long import any_length
 from ropelime.long import check as check_length
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Callback, note, reporting
 from ropelime.progress import Option as ProgressOption
+from ropelime.registry import unknown
 from ropelime.results import serialization
 from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
 from ropelime.results.explanation import ExplanationData, RankedFeature, with_verified
 from ropelime.results.grounding import GroundedSentence
+from ropelime.results.rows import dataframe
 from ropelime.steps import INTERRUPTED, Errors, Task, check_capabilities, drive
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
 from ropelime.surrogate.base import Surrogate
-from ropelime.text import integrations
 from ropelime.text.display import shorten
-from ropelime.text.features import split
+from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import Prompt, Span, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
-from ropelime.views import html
+from ropelime.views import html, plots
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 SCORING_MASKS = "Scoring masked prompts"
 # What must be known of an explanation to extend it.
 _EXTENDED = ("masks", "features", "sampler", "ablation", "scoring", "seed", "preset", "instead_of")
+# What an extended explanation takes over as it was.
+_KEPT = ("budget", "interactions", "answer", "reasoning")
 
 
 class Explanation(ExplanationData, Savable):
@@ -110,7 +115,7 @@ class Explanation(ExplanationData, Savable):
         model = _same_surrogate(self.config["surrogate"], surrogate)
         task = Task(self.prompt, self.output, _options_of(self), self, more)
         found = explain_one(task, [model], progress)
-        kept = {n: self.config[n] for n in ("budget", "interactions", "answer") if n in self.config}
+        kept = {n: self.config[n] for n in _KEPT if n in self.config}
         found = replace(found, config={**found.config, **kept}, also=self.also)
         return with_verified(found, self.verified)
 
@@ -175,8 +180,39 @@ class Explanation(ExplanationData, Savable):
         return html.frame(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, the same for the same seed: no times in it."""
+        """Plain data as :meth:`save` writes it and :func:`load` reads it; no times are in it.
+
+        The keys are those of the fields (:class:`ExplanationData`), with ``format`` and ``version``.
+        Arrays are lists; large ones (``token_weights`` and those in ``surrogate_scores``) are objects
+        with a ``shape`` and little-endian ``float64`` in base64. What is undefined is None.
+        """
         return serialization.to_dict(self)
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row for each part of the prompt, in the order of the ranking.
+
+        The index is that of the feature. The columns are ``rank``, ``text``, ``weight``,
+        ``normalized_weight``, ``low`` and ``high`` (the ends of the 90 % interval of the weight),
+        ``document`` with ``source`` and ``page``, ``message`` with ``role``, ``start`` and ``end`` in
+        the text of the prompt, and one for each signal, as ``signal_words``. Documents and messages
+        are counted from 1 and empty where the prompt has none.
+        """
+        return dataframe(self)
+
+    def plot(self, kind: Literal["ranking", "tokens"] = "ranking", *, top: int | None = None) -> Any:
+        """Draw it, and return the matplotlib figure: ``e.plot().savefig("why.svg")``.
+
+        Args:
+            kind: ``"ranking"`` draws the largest weights as bars, ``"tokens"`` how much each part moves
+                each token of the answer.
+            top: How many parts to draw; 10 in a ranking and 12 beside tokens if not given.
+        """
+        draw = {"ranking": plots.ranked, "tokens": plots.heat_map}
+        if kind not in draw:
+            raise unknown("kind of plot", kind, draw)
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
+            raise InputError(f"plot() draws a whole number of parts of at least 1, not top={top!r}.")
+        return draw[kind](self) if top is None else draw[kind](self, top=top)
 
 
 @dataclass(frozen=True)
@@ -254,11 +290,14 @@ def explain(
         context: Retrieved chunks; they are the features, the question is not. Each is a text, a mapping
             with ``text``, ``source`` and ``page``, or a document of LangChain or LlamaIndex.
         question: The question about the context.
-        messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``.
-        response: A response object of another library, which holds the output too: an OpenAI response
-            (with its ``request``), the result of a LangChain retrieval chain, a LlamaIndex response
-            (with the ``question``).
-        request: The keyword arguments of the call that returned an OpenAI response.
+        messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``, or the
+            message objects of LangChain, Anthropic, Gemini or Pydantic AI.
+        response: What another library returned, which holds the output too: a response of OpenAI,
+            Anthropic, Gemini or LiteLLM, or a message of LangChain (each with its ``request``), a run
+            of the OpenAI Agents SDK or of Pydantic AI, the result of a LangChain chain or agent, a
+            LlamaIndex response (with the ``question``). The model's own reasoning is kept in
+            ``e.config["reasoning"]``; it is not a part of the prompt.
+        request: The keyword arguments of the call that returned the response of an API.
         surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
             vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
@@ -268,12 +307,14 @@ def explain(
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """
+    reasoning = ""
     if response is not None or request is not None:
         others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
         output, read = _from_response(response, request, question, others)
+        reasoning = read.pop("reasoning", "")
         context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
     elif prompt is None:
-        context, messages = integrations.as_chunks(context), integrations.as_messages(messages)
+        context, messages = as_chunks(context), as_messages(messages)
     given = read_prompt(prompt, context, question, messages)
     task = Task(given, check_text("output", output), Options.of(options))  # before a model is loaded
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
@@ -281,8 +322,21 @@ def explain(
         check_capabilities(model, task.options)
     if stream:
         check_stream(models[0])
-        return stream_one(task, models, progress)
-    return explain_one(task, models, progress)
+        return (
+            _with_reasoning(item, reasoning) if isinstance(item, Explanation) else item
+            for item in stream_one(task, models, progress)
+        )
+    return _with_reasoning(explain_one(task, models, progress), reasoning)
+
+
+def _with_reasoning(e: Explanation, reasoning: str) -> Explanation:
+    """The explanation with what the model wrote before its answer, where it gave that."""
+    if not reasoning:
+        return e
+    length = f"{len(reasoning):,} characters"
+    said = f"Before it the model wrote {length} of reasoning, which are not a part of the prompt."
+    diagnostics = replace(e.diagnostics, notes=(*e.diagnostics.notes, said))
+    return replace(e, config={**e.config, "reasoning": reasoning}, diagnostics=diagnostics)
 
 
 def explain_one(
@@ -384,7 +438,7 @@ def verified(
     """The explanation with what further calls of the answering model showed."""
     if e.span != (0, len(e.output)):
         raise InputError("This explains a part of the answer; verify that of the whole answer.")
-    sent = recorded_messages(e) if messages is None else integrations.as_messages(messages)
+    sent = recorded_messages(e) if messages is None else as_messages(messages)
     with reporting(progress, "Asking the answering model") as report:
         say = None if progress is False else note
         return verifier.run(e, answering, messages=sent, say=say, report=report)
@@ -445,5 +499,5 @@ def _from_response(
         raise InputError("request goes with response=...; pass messages=[...] otherwise.")
     if names := [name for name, value in others.items() if value is not None]:
         raise InputError(f"response holds the prompt and the output; {' and '.join(names)} came too.")
-    read = integrations.arguments(response, request, question)
+    read = arguments(response, request, question)
     return read.pop("output"), read

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain
+from ropelime.integrations.messages import as_messages
 from ropelime.options import OptionKeywords, takes_options
 from ropelime.results.decisions import Decision, decide
 from ropelime.surrogate.base import Surrogate
-from ropelime.text.integrations import as_dict, as_messages
+from ropelime.text.integrations import as_dict
 from ropelime.text.prompt import CALLS, answer_text
 
 if TYPE_CHECKING:

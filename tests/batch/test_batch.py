@@ -243,9 +243,9 @@ def test_a_line_of_the_longest_length_is_read(
     [
         ({"prompt": "It is. " * 1_100_000, "output": "b"}, "prompt has 7,700,000 characters"),
         ({"context": ["a"] * 1_500_000, "output": "b"}, "context has 1,500,000 parts"),
-        ({"messages": [{"role": "u", "content": ""}] * 200_000, "output": "b"}, "200,000 parts"),
+        ({"messages": [{"role": "user", "content": ""}] * 200_000, "output": "b"}, "200,000 parts"),
         (
-            {"messages": [{"role": "u", "content": [{"text": "a"}] * 400_000}], "output": "b"},
+            {"messages": [{"role": "user", "content": [{"text": "a"}] * 400_000}], "output": "b"},
             "messages has 400,000 parts",
         ),
         ({"prompt": "One. Two.", "output": "b" * 7_000_000}, "output has 7,000,000 characters"),

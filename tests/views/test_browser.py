@@ -568,9 +568,36 @@ def test_two_of_them_on_a_page_that_allows_its_own_files_only(browser: Any) -> N
 
 def test_a_notebook_frame(open_page: Open) -> None:
     page = open_page(f"<!doctype html><html lang='en'><title>x</title>{TOY._repr_html_()}")
+    page.locator("summary").click()
     frame = page.frame_locator("iframe")
     frame.locator(".rl-sentence").first.hover()
     frame.locator(".rl-shown", has_text="Shaded for").wait_for()
+
+
+# The policy and some variables of the page that VS Code shows the outputs of notebooks in.
+EDITOR = """<!doctype html><html lang="en"><title>x</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'
+'unsafe-eval'; style-src 'unsafe-inline'; connect-src https:; child-src https: data:">
+<body style="--vscode-editor-foreground: rgb(212, 212, 212); --vscode-charts-blue: rgb(1, 2, 3);
+background: rgb(30, 30, 30)">"""
+
+
+def test_a_notebook_in_an_editor(open_page: Open) -> None:
+    page = open_page(EDITOR + TOY._repr_html_())
+    assert page.locator("td").first.evaluate("e => getComputedStyle(e).color") == "rgb(212, 212, 212)"
+    bar = page.locator("td span").first
+    assert bar.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(1, 2, 3)"
+    page.locator("summary").click()
+    page.frame_locator("iframe").locator(".rl-sentence").first.wait_for()
+
+
+def test_without_scripts_there_is_the_first_view(browser: Any) -> None:
+    for html in (EDITOR + TOY._repr_html_(), TOY.to_html()):
+        page = browser.new_page(java_script_enabled=False)
+        page.set_content(html)
+        assert page.locator("tbody tr").count() == 5
+        assert page.locator("tbody tr").first.is_visible()
+        page.close()
 
 
 def thousand() -> Explanation:

@@ -46,8 +46,11 @@ def data_in(page: str) -> Any:
 
 def hostile(text: str) -> Explanation:
     """An explanation with a text in every place where somebody else's text can be."""
-    return explain(
-        messages=[{"role": text, "content": f"{text} one"}, {"role": "user", "content": f"two {text}"}],
+    e = explain(
+        messages=[
+            {"role": "system", "content": f"{text} one"},
+            {"role": "user", "content": f"two {text}"},
+        ],
         output=f"{text} yes",
         features="message",
         surrogate=additive([1.0, -2.0]),
@@ -55,6 +58,8 @@ def hostile(text: str) -> Explanation:
         kernel="uniform",
         progress=False,
     )
+    first, second = e.prompt.messages  # a file may hold any role
+    return replace(e, prompt=replace(e.prompt, messages=(replace(first, role=text), second)))
 
 
 def test_the_prompt_and_the_answer_are_whole() -> None:
@@ -206,12 +211,14 @@ def test_hostile_text_stays_in_the_data(text: str) -> None:
     assert data_in(page) == json.loads(json.dumps(payload(e)))
     (title,) = re.findall(r"<title>(.*?)</title>", page, re.DOTALL)
     assert html.unescape(title).startswith(visible(text)[:20].strip())
-    # Nothing but the data and the title differs from the page of a harmless text.
-    rest = re.sub(r"<title>.*?</title>|<script type.*?</script>", "", page, flags=re.DOTALL)
-    plain = re.sub(
-        r"<title>.*?</title>|<script type.*?</script>", "", report(hostile("x")), flags=re.DOTALL
-    )
+    # Nothing but the data, the title and texts of the first view differs from a harmless text's page.
+    own = r"<title>.*?</title>|<script type.*?</script>|<noscript>.*?</noscript>"
+    rest, plain = (re.sub(own, "", each, flags=re.DOTALL) for each in (page, report(hostile("x"))))
     assert rest == plain
+    (first,) = re.findall(r"<noscript>(.*?)</noscript>", page, re.DOTALL)
+    assert {*re.findall(r"<[^a-z/]|<\w+", first)} <= {
+        "<p", "<div", "<strong", "<table", "<thead", "<tbody", "<tr", "<th", "<td", "<span",
+    }  # fmt: skip
 
 
 @settings(max_examples=50, deadline=None)
@@ -269,6 +276,25 @@ def test_a_notebook_gets_the_page_in_a_frame() -> None:
     e = toy()
     (inside,) = re.findall(r'srcdoc="(.*?)"', e._repr_html_(), re.DOTALL)
     assert html.unescape(inside) == report(e)
+
+
+def test_the_first_view_needs_no_script_and_nothing_from_elsewhere() -> None:
+    e = toy("<b>red</b> green blue black white", "yes <i>it")
+    first = e._repr_html_().partition("<details")[0]
+    assert not re.search(r"<script|<link|<style|<img|url\(|src=|href=|https?:|\bon\w+=", first)
+    assert "&lt;b&gt;red&lt;/b&gt;" in first
+    assert "yes &lt;i&gt;it" in first
+    assert first.count("<tr style") == 5
+    assert "<noscript><p>JavaScript is switched off" in report(e)
+    colours = set(re.findall(r"(?:color|background|solid)[: ](?!none|inherit)([^;\"]*)", first))
+    assert all(colour.startswith("var(--vscode-") for colour in colours), "the colours of the page"
+
+
+def test_the_first_view_of_many_parts() -> None:
+    e = toy("a b c d e f g", features="word", surrogate=additive([1, -3, 1, 1, 1, 1, 1.0]))
+    first = e._repr_html_().partition("<details")[0]
+    assert "2 more parts have less weight." in first
+    assert "−" in first
 
 
 def test_chunks_are_named_by_their_source_and_page() -> None:

@@ -16,6 +16,7 @@ from ropelime.cli import (
     check,
     demo,
     explain,
+    mcp,
     models,
     serve,
     show,
@@ -45,7 +46,11 @@ examples:
   ropelime check answers.jsonl --junit report.xml
   ropelime audit --context a.txt b.txt --question "Who?" --output @answer.md
   ropelime trace run.json
+  ropelime mcp
 """
+_COMMANDS = (
+    explain, ask, show, verify, batch, summary, check, audit, trace, demo, models, serve, mcp
+)  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,10 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    ordered = (
-        explain, ask, show, verify, batch, summary, check, audit, trace, demo, models, serve
-    )  # fmt: skip
-    for command in ordered:
+    for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
         texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
         added = commands.add_parser(name, **texts, formatter_class=raw)

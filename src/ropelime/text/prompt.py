@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ropelime.errors import InputError
+from ropelime.registry import unknown
 
 Span = tuple[int, int]
 Kind = Literal["prompt", "context", "messages"]
@@ -19,6 +20,7 @@ Kind = Literal["prompt", "context", "messages"]
 TOOL_RESULT = ("user", "Result of a tool:\n")  # where results of tools cannot be messages of their own
 
 _BETWEEN = "\n\n"
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 CALLS = {"function": "arguments", "custom": "input"}  # kinds of tool calls, and where arguments are
 
 
@@ -196,9 +198,12 @@ def from_messages(messages: Sequence[Mapping[str, Any]]) -> Prompt:
         if not isinstance(message, Mapping) or "role" not in message:
             raise InputError(f"{where} must be a mapping with 'role' and 'content'.")
         role = check_text(f"{where}['role']", message["role"])
+        if role not in ROLES:
+            raise InputError(f"{where}: {unknown('role', role, ROLES)}", field=f"messages.{number}")
         text += _BETWEEN if placed else ""
         start = len(text)
-        for i, piece in enumerate([*_reasoning(where, message), *_pieces(where, message)]):
+        reasoning = list(filter(None, [reasoning_text(message, where)]))
+        for i, piece in enumerate([*reasoning, *_pieces(where, message)]):
             text += "\n" if i else ""
             if piece.strip():
                 parts.append((len(text), len(text) + len(piece)))
@@ -214,12 +219,12 @@ def answer_text(message: Mapping[str, Any]) -> str:
     return "\n".join(_pieces("The answer", message))
 
 
-def _reasoning(where: str, message: Mapping[str, Any]) -> list[str]:
+def reasoning_text(message: Mapping[str, Any], where: str = "The answer") -> str:
     """What the model wrote before its answer: part of a prompt, and never of an answer."""
     for key in ("reasoning_content", "reasoning"):
         if isinstance(given := message.get(key), str) and given.strip():
-            return [check_text(f"{where}[{key!r}]", given)]
-    return []
+            return check_text(f"{where}[{key!r}]", given)
+    return ""
 
 
 def _pieces(where: str, message: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "tool-call"
           "functionCall", "custom_tool_call", "mcp_call")  # fmt: skip
 RESULTS = ("tool_result", "mcp_tool_result", "tool_call_response", "tool-result", "function_response",
             "functionResponse", "function_call_output", "custom_tool_call_output")  # fmt: skip
-_MEDIA = ("blob", "file", "uri", "image", "audio", "video", "input_image", "input_audio", "input_file")
+MEDIA = ("blob", "file", "uri", "image", "audio", "video", "input_image", "input_audio", "input_file")
 _KEYED = ("functionCall", "function_call", "functionResponse", "function_response", "tool_call")
 _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 _RESULT = ("content", "response", "result", "output")
@@ -63,7 +63,7 @@ def add_content(draft: Draft, content: Any, problems: Problems, where: str) -> N
     if isinstance(content, list):
         for i, part in enumerate(content):
             add_part(draft, part, problems, f"{where}.content[{i}]")
-    elif isinstance(content, Mapping) and _kind(content):
+    elif isinstance(content, Mapping) and kind_of(content):
         add_part(draft, content, problems, where)
     elif content is not None:
         draft.texts.append(text(content))
@@ -76,7 +76,7 @@ def add_part(draft: Draft, part: Any, problems: Problems, where: str) -> None:
     if not isinstance(part, Mapping):
         draft.texts.append(text(part))
         return
-    kind = _kind(part)
+    kind = kind_of(part)
     if kind in THOUGHTS or part.get("thought") is True:
         draft.thoughts.append(thought_text(part))
     elif kind in CALLS:
@@ -86,7 +86,7 @@ def add_part(draft: Draft, part: Any, problems: Problems, where: str) -> None:
     elif kind == "redacted_thinking":
         problems.add(where, "reasoning is encrypted and left out")
     elif kind in _TEXTS or (
-        kind not in _MEDIA and isinstance(first(part, "text", "content", "refusal"), str)
+        kind not in MEDIA and isinstance(first(part, "text", "content", "refusal"), str)
     ):
         draft.texts.append(_text(part))
     else:
@@ -116,7 +116,7 @@ def add_calls(draft: Draft, item: Mapping[str, Any], problems: Problems, where: 
             draft.calls.append(call)  # LangChain has those of Anthropic in the content too
 
 
-def _kind(part: Mapping[str, Any]) -> str:
+def kind_of(part: Mapping[str, Any]) -> str:
     """What a part is: its type, or what its keys say."""
     if isinstance(kind := part.get("type"), str):
         return kind

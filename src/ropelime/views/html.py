@@ -20,6 +20,7 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
+from ropelime.views.first import STYLE, first_view
 from ropelime.views.layout import blocks, pieces
 
 _TITLE = 60  # characters of the answer in the title
@@ -27,7 +28,7 @@ _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 _PLACE = '<div id="ropelime"></div>'
-_NO_SCRIPT = "<noscript>This page needs JavaScript, which is switched off.</noscript>"
+_NO_SCRIPT = "<p>JavaScript is switched off: these are the first parts only.</p>"
 _START = (
     'ropelime.mount(document.getElementById("ropelime"), '
     'JSON.parse(document.getElementById("ropelime-data").textContent));'
@@ -70,7 +71,7 @@ def report(e: ExplanationData) -> str:
     return document(
         f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME",
         "Which part of the prompt carried this answer?",
-        f"{_PLACE}\n{_NO_SCRIPT}",
+        f"{_PLACE}\n<noscript>{_NO_SCRIPT}{first_view(e)}</noscript>",
         css=static("report.css"),
         scripts=(static("report.js"), _START),
         data=text.translate(_ESCAPED),
@@ -117,11 +118,13 @@ def document(
 
 
 def frame(e: ExplanationData) -> str:
-    """The report in an isolated frame, for notebooks."""
+    """The first view, and the report in an isolated frame below it, for notebooks."""
     return (
-        '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" '
+        f'{first_view(e)}\n<details style="{STYLE}">'
+        "<summary>The whole report</summary>\n"
+        '<iframe title="RoPE-LIME explanation" sandbox="allow-scripts" loading="lazy" '
         f'width="100%" height="{_HEIGHT}" style="border: 0; resize: vertical; overflow: auto" '
-        f'srcdoc="{html.escape(report(e))}"></iframe>'
+        f'srcdoc="{html.escape(report(e))}"></iframe></details>'
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ropelime import InputError, explain
-from ropelime.text.integrations import arguments
+from ropelime.integrations.responses import arguments
 from toy import additive
 
 METHOD: dict[str, Any] = {"target": "nll", "kernel": "uniform", "progress": False}
@@ -162,7 +162,7 @@ def test_documents_and_messages_of_sdks_may_be_passed_as_they_are() -> None:
         ({"response": {"choices": []}, "request": {"messages": MESSAGES}}, "output is empty"),
         ({"response": {"query": "q", "result": "r"}}, r"query, result\..*return_source_documents=True"),
         ({"response": {}}, "response has the keys none"),
-        ({"response": "text"}, "response is str. It must be an OpenAI response"),
+        ({"response": "text"}, "response is str. It must be a response of OpenAI"),
         ({"response": SimpleNamespace(source_nodes=[], response="x")}, "pass question="),
         (
             {"response": SimpleNamespace(source_nodes=[], response=None), "question": "?"},
