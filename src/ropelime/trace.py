@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain
+from ropelime.files import write_text
 from ropelime.guard import tool_names
 from ropelime.options import OptionKeywords, takes_options
 from ropelime.progress import Option as ProgressOption
@@ -18,6 +20,7 @@ from ropelime.surrogate.base import Surrogate
 from ropelime.traces.annotations import Judged
 from ropelime.traces.reading import read
 from ropelime.traces.steps import Step, ToolCall, TraceData
+from ropelime.views.timeline import timeline_page
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -139,6 +142,20 @@ class Trace(TraceData):
                         seen.add(hop.from_step)
                         left.append((self[hop.from_step], more - 1))
         return tuple(found)
+
+    def to_html(
+        self, path: str | os.PathLike[str] | None = None, *, explained: Sequence[ExplainedStep] = ()
+    ) -> str:
+        """The run as one self-contained page, a timeline of its steps.
+
+        Args:
+            path: Where to write it too; an existing file is replaced in one step or not at all.
+            explained: The steps that were explained; all others are listed without an explanation.
+        """
+        page = timeline_page(self, explained)
+        if path is not None:
+            write_text(Path(path), page)
+        return page
 
     def _hops(self, step: Step, why: Explanation, decision: Decision) -> list[Hop]:
         start = why.output.find(decision.action)

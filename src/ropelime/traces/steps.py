@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from ropelime.errors import InputError
@@ -183,6 +184,22 @@ class TraceData:
     def model_steps(self) -> tuple[Step, ...]:
         """The calls of models."""
         return tuple(step for step in self.steps if step.kind == "model")
+
+    def source(self, step: Step, message: Message) -> int | None:
+        """The number of the earlier step that wrote a message, or made the call whose result it is."""
+        key = message.tool_call_id if message.role == "tool" else message.content.strip()
+        made = self._made.get((step.trace_id, message.role, key), []) if key else []
+        return max((number for number in made if number < step.number), default=None)
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str, str], list[int]]:
+        """The steps of models by the ids of their calls, and by their text."""
+        found: dict[tuple[str, str, str], list[int]] = {}
+        for step in self.model_steps:
+            keys = [("assistant", step.text.strip()), *(("tool", call.id) for call in step.calls)]
+            for role, key in keys:
+                found.setdefault((step.trace_id, role, key), []).append(step.number)
+        return found
 
     def __len__(self) -> int:
         return len(self.steps)

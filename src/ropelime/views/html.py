@@ -21,13 +21,15 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
+from ropelime.views.verbatim import code_mark, verbatim
 
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-_PLACE = '<div id="ropelime"></div>'
-_NO_SCRIPT = "<noscript>This page needs JavaScript, which is switched off.</noscript>"
+PLACE = (
+    '<div id="ropelime"></div>\n<noscript>This page needs JavaScript, which is switched off.</noscript>'
+)
 _START = (
     'ropelime.mount(document.getElementById("ropelime"), '
     'JSON.parse(document.getElementById("ropelime-data").textContent));'
@@ -66,14 +68,13 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
 def report(e: ExplanationData) -> str:
     """A self-contained document with its style, script and data; it needs no server."""
-    text = json.dumps(payload(e), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return document(
         f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME",
         "Which part of the prompt carried this answer?",
-        f"{_PLACE}\n{_NO_SCRIPT}",
+        PLACE,
         css=static("report.css"),
         scripts=(static("report.js"), _START),
-        data=text.translate(_ESCAPED),
+        data=payload(e),
     )
 
 
@@ -84,7 +85,7 @@ def document(
     *,
     css: str,
     scripts: Sequence[str] = (),
-    data: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> str:
     """A page whose policy allows its own style and scripts, and nothing else.
 
@@ -94,7 +95,7 @@ def document(
         body: What follows, as HTML.
         css: Its style.
         scripts: They run in this order, after the body.
-        data: JSON for the scripts, in an element of its own.
+        data: What the scripts read, as JSON in an element of its own.
     """
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts)
     rules = [
@@ -104,8 +105,11 @@ def document(
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    after = [f'<script type="application/json" id="ropelime-data">{data}</script>'] if data else []
-    after += [f"<script>{script}</script>" for script in scripts]
+    after = [f"<script>{script}</script>" for script in scripts]
+    if data is not None:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        held = text.translate(_ESCAPED)
+        after.insert(0, f'<script type="application/json" id="ropelime-data">{held}</script>')
     return static("page.html").format(
         policy="; ".join(rules),
         title=html.escape(title),
@@ -151,15 +155,16 @@ def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
         between = prompt.text[at:start]
         if bare := between.strip("\r\n"):
             at += between.index(bare)
-            blocks.append({"label": "", "pieces": _pieces(e, at, at + len(bare))})
+            blocks.append({"label": "", "pieces": pieces(e, at, at + len(bare))})
         if end > start:
-            blocks.append({"label": visible(label), "pieces": _pieces(e, start, end)})
+            blocks.append({"label": visible(label), "pieces": pieces(e, start, end)})
         at = end
     return blocks
 
 
-def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
+def pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A span of the prompt, cut where features begin and end."""
+    code = verbatim(e.prompt.text[start:end])
     cut: list[tuple[int, int, int | None]] = []
     at = start
     i = bisect_right(e.features, start, key=lambda feature: feature.end)
@@ -168,7 +173,15 @@ def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
         cut += [(at, first, None), (first, last, i)]
         at, i = last, i + 1
     cut.append((at, end, None))
-    return [{"text": visible(e.prompt.text[a:b]), "feature": feature} for a, b, feature in cut if a < b]
+    return [
+        {
+            "text": visible(e.prompt.text[a:b]),
+            "feature": feature,
+            **code_mark(code, a - start, b - start),
+        }
+        for a, b, feature in cut
+        if a < b
+    ]
 
 
 def _features(e: ExplanationData) -> list[dict[str, Any]]:
@@ -205,10 +218,15 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
             cut[-1][2][1] = number + 1
         at = max(at, start, end)
     cut.append((at, len(e.output), []))
-    pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
+    code = verbatim(e.output)
+    shown = [
+        {"text": visible(e.output[a:b]), "tokens": own or None, **code_mark(code, a, b)}
+        for a, b, own in cut
+        if a < b
+    ]
     grounded = judge_sentences(e)
     return {
-        "pieces": pieces,
+        "pieces": shown,
         "sentences": [list(e.tokens_in(*sentence.span)) for sentence in grounded],
         # Of each sentence: the chance that it comes from the prompt, and whether it is said to.
         "grounding": [
