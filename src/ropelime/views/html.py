@@ -44,6 +44,7 @@ def payload(e: ExplanationData) -> dict[str, Any]:
     target = TARGETS.get(str(e.config["target"].get("name")))
     return {
         "prompt": _blocks(e),
+        "groups": _groups(e),
         "features": _features(e),
         "order": [ranked.index for ranked in e.top()],
         "answer": _answer(e),
@@ -59,7 +60,8 @@ def payload(e: ExplanationData) -> dict[str, Any]:
         "trust": _trust(e),
         "verified": _verified(e),
         "warnings": [visible(text) for text in e.diagnostics.warnings],
-        "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
+        "findings": [visible(text) for text in findings(e)],
+        "notes": [visible(text) for text in e.diagnostics.notes],
         "diagnostics": _diagnostics(e),
         "cost": _cost(e),
         "config": [[key, visible(_worded(value))] for key, value in _config(e).items()],
@@ -160,6 +162,19 @@ def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
             blocks.append({"label": visible(label), "pieces": pieces(e, start, end)})
         at = end
     return blocks
+
+
+def _groups(e: ExplanationData) -> dict[str, Any]:
+    """The features of each document or message; chunks of one source are one document."""
+    prompt, titles = e.prompt, {"context": "Documents", "messages": "Messages", "prompt": ""}
+    groups: dict[str, list[int]] = {}
+    for i, feature in enumerate(e.features if titles[prompt.kind] else ()):
+        where = prompt.where(feature.part)
+        name = prompt.origin(feature.part).source or where[:1].upper() + where[1:]
+        groups.setdefault(name, []).append(i)
+    sums = [{"label": visible(name), "features": own} for name, own in groups.items()]
+    whole = len(sums) == len(e.features)  # the parts are documents or messages themselves
+    return {"title": titles[prompt.kind], "sums": [] if whole else sums}
 
 
 def pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
@@ -264,9 +279,6 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         f"its features ({nats}). The larger the drop, the more there is to explain."
     )
     fit = "How much of the variance between masked prompts the sum of single weights explains (R²)."
-    says = d.has_residuals(len(e.features))
-    if not says:
-        fit = "No R²: there are as many scores as unknowns, or the scores do not vary."
     count = "Masked prompts far from the full one count less in the fit; this is how many remain."
     chances = f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}"
     scored = len(e.surrogate_scores.masks) - 1
@@ -275,7 +287,7 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         return rows
     return [
         *rows,
-        ["Fit", f"{max(d.r2, 0):.0%}" if says else "none", fit],
+        *([["Fit", f"{max(d.r2, 0):.0%}", fit]] if d.has_residuals(len(e.features)) else []),
         ["Effective sample size", f"{d.effective_samples:.0f} of {scored}", count],
     ]
 

@@ -117,7 +117,8 @@
         const depth = Math.round((STEPS * share) / largest);
         span.style.setProperty("--depth", String(depth / STEPS));
         if (share >= NAMED) span.dataset.rank = percent(share);
-        text.append(piece.slice(0, from), span, piece.slice(from + body.length));
+        const space = code ? (white) => make("span", "rl-code", white) : (white) => white;
+        text.append(space(piece.slice(0, from)), span, space(piece.slice(from + body.length)));
       });
       const box = make("div", "tl-message", label, text);
       box.show = () => {
