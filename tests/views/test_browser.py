@@ -160,7 +160,8 @@ def test_the_first_screen_has_no_jargon(open_page: Open) -> None:
 
 
 def test_documents_are_summed(open_page: Open) -> None:
-    chunks = [{"text": f"{name} lamps. {name} cups.", "source": f"{name}.txt"} for name in ("One", "Two")]
+    names = ("One", "Two")
+    chunks = [{"text": f"{name} lamps. {name} cups.", "source": f"{name}.txt"} for name in names]
     e = explain(
         context=[*chunks, {"text": "Three lamps.", "source": "One.txt"}], question="Why?", output=TWO,
         surrogate=additive(np.array([[1.0, 1], [2, 0], [0, 4], [0, 0], [1, 0]])), target="nll",
