@@ -4,63 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropelime.errors import InputError
-from ropelime.explain import Explanation, explain
+from ropelime.errors import FORGIVEN, InputError
+from ropelime.explain import SCORING_MASKS
 from ropelime.files import write_text
-from ropelime.guard import tool_names
-from ropelime.options import OptionKeywords, takes_options
+from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
-from ropelime.results.decisions import Decision, Hop, decide
+from ropelime.progress import note, reporting
+from ropelime.results.decisions import Hop
 from ropelime.results.ensemble import for_output
+from ropelime.results.explanation import ExplanationData
+from ropelime.stepwise import ExplainedStep, explain_steps, prompt_of, refuse
+from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
-from ropelime.traces.annotations import Judged
 from ropelime.traces.reading import read
-from ropelime.traces.steps import Step, ToolCall, TraceData
+from ropelime.traces.steps import Message, Step, TraceData
 from ropelime.views.timeline import timeline_page
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _LEAST = 0.1  # a share from which on a message is followed back
-
-
-@dataclass(frozen=True)
-class ExplainedStep:
-    """A step of a run, explained.
-
-    Attributes:
-        step: The step.
-        explanation: What its output rests on, as a whole.
-        decisions: Who decided on each tool call, or on the text of a step without any.
-    """
-
-    step: Step
-    explanation: Explanation
-    decisions: tuple[Decision, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Who decided, as plain data."""
-        decisions = [decision.to_dict() for decision in self.decisions]
-        return {"step": self.step.number, "id": self.step.id, "decisions": decisions}
-
-    def judged(self) -> list[Judged]:
-        """Who decided, as results for the tool that the trace came from."""
-        return [
-            Judged(
-                self.step.id,
-                self.step.trace_id,
-                "caused_by" if len(self.decisions) == 1 else f"caused_by {number}",
-                label=decision.verdict,
-                score=decision.probability,
-                explanation=decision.text,
-                metadata={"action": decision.action},
-            )
-            for number, decision in enumerate(self.decisions, start=1)
-        ]
 
 
 class Trace(TraceData):
@@ -89,26 +55,43 @@ class Trace(TraceData):
             **options: See :class:`ropelime.options.Options`; the preset is ``"instant"`` if not given.
         """
         step = step if isinstance(step, Step) else self[step]
-        if step.kind != "model" or not step.messages:
-            raise InputError(
-                f"Step {step.number} is not a call of a model with a stored prompt, so it cannot be "
-                f"explained. Steps that can: {_numbers(self.model_steps)}.",
-                field="step",
-            )
-        if not step.output.strip():
-            raise InputError(f"Step {step.number} has no output to explain.", field="step")
-        prompt = step.prompt()
-        chosen: dict[str, Any] = {"preset": "instant", **options}
-        why = explain(
-            messages=prompt, output=step.output, surrogate=surrogate, progress=progress, **chosen
-        )
-        assert isinstance(why, Explanation)
-        spans = step.call_spans or ((0, len(step.output)),)
-        decided = [
-            decide(for_output(why, *span) if span != why.span else why, tools=tool_names(prompt))
-            for span in spans
-        ]
-        return ExplainedStep(step, why, tuple(decided))
+        refuse(step, self.model_steps)
+        (made,) = _explained([step], surrogate, progress, options)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    @takes_options
+    def explain_all(
+        self,
+        *,
+        surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
+        progress: ProgressOption = False,
+        **options: Unpack[OptionKeywords],
+    ) -> tuple[list[ExplainedStep], list[str]]:
+        """Explain every step of a model, with prefixes that prompts share run once.
+
+        Args:
+            surrogate: See :func:`ropelime.explain`.
+            progress: See :func:`ropelime.explain`.
+            **options: As for :meth:`explain`; the budget is that of each step.
+
+        Returns:
+            The explained steps, and why the others could not be explained.
+        """
+        able, wrong = [], []
+        for step in self.model_steps:
+            try:
+                refuse(step, self.model_steps)
+                able.append(step)
+            except InputError as error:
+                wrong.append(str(error))
+        found = _explained(able, surrogate, progress, options, forgive=FORGIVEN) if able else []
+        made = [each for each in found if isinstance(each, ExplainedStep)]
+        for step, each in zip(able, found, strict=True):
+            if isinstance(each, Exception):
+                wrong.append(f"Step {step.number} could not be explained: {each}")
+        return made, wrong
 
     @takes_options
     def follow(
@@ -126,21 +109,30 @@ class Trace(TraceData):
             hops: How far to go back.
             surrogate: See :func:`ropelime.explain`.
             **options: As for :meth:`explain`.
+
+        Returns:
+            The edges of a graph from each action to the messages that mattered and on to the steps that
+            these came from, the latest step first. :func:`ropelime.results.decisions.origins` sums up
+            where the ways end.
         """
         if isinstance(hops, bool) or not isinstance(hops, int) or hops < 1:
             raise InputError(f"hops must be a whole number above 0, not {hops!r}.", field="hops")
+        models = resolve_surrogates(surrogate)
+        first = step if isinstance(step, Step) else self[step]
         found: list[Hop] = []
-        step = step if isinstance(step, Step) else self[step]
-        left, seen = [(step, hops)], {step.number}
+        # Ways lead back in time only, so a step has all that reaches it when its turn comes.
+        reached, left = {first.number: 1.0}, {first.number: hops}
         while left:
-            here, more = left.pop(0)
-            explained = self.explain(here, surrogate=surrogate, **options)
-            for decision in explained.decisions:
-                for hop in self._hops(here, explained.explanation, decision):
-                    found.append(hop)
-                    if more > 1 and hop.from_step is not None and hop.from_step not in seen:
-                        seen.add(hop.from_step)
-                        left.append((self[hop.from_step], more - 1))
+            number = max(left)
+            more = left.pop(number)
+            explained = self.explain(self[number], surrogate=models, **options)
+            part = 1 if number == first.number else len(explained.decisions)
+            for hop in self._hops(explained, reached.get(number, 0.0) / part):
+                found.append(hop)
+                if more > 1 and hop.from_step is not None:
+                    left[hop.from_step] = max(left.get(hop.from_step, 0), more - 1)
+                    if hop.role == "assistant":
+                        reached[hop.from_step] = reached.get(hop.from_step, 0.0) + hop.reach
         return tuple(found)
 
     def to_html(
@@ -157,32 +149,50 @@ class Trace(TraceData):
             write_text(Path(path), page)
         return page
 
-    def _hops(self, step: Step, why: Explanation, decision: Decision) -> list[Hop]:
-        start = why.output.find(decision.action)
-        one = for_output(why, start, start + len(decision.action))
-        found = []
-        for number, message in enumerate(step.messages):
-            inside = [i for i, feature in enumerate(one.features) if feature.part == number]
-            share = float(one.normalized_weights[inside].sum())
-            if share < _LEAST:
-                continue
-            best = max(inside, key=lambda i: one.normalized_weights[i])
-            text = one.features[best].text.strip()
-            source = self._source(step, message.tool_call_id, message.role, message.content)
-            found.append(Hop(step.number, decision.action, number, message.role, share, text, source))
-        return sorted(found, key=lambda hop: -hop.share)
+    def _hops(self, explained: ExplainedStep, reach: float) -> list[Hop]:
+        step, found = explained.step, []
+        spans = step.call_spans or ((0, len(step.output)),)
+        for span, decision in zip(spans, explained.decisions, strict=True):
+            one = for_output(explained.explanation, *span)
+            mattered = [
+                Hop(
+                    step.number, decision.action, number, message.role, share, text,
+                    self.source(step, number), reach * share, message.name,
+                )
+                for number, message in enumerate(_messages(step))
+                for share, text in _mattering(one, number)
+            ]  # fmt: skip
+            found += sorted(mattered, key=lambda hop: -hop.share)
+        return found
 
-    def _source(self, step: Step, call_id: str, role: str, content: str) -> int | None:
-        """The earlier step of a model that a message came from."""
-        for earlier in reversed(self.model_steps):
-            if earlier.number >= step.number:
-                continue
-            made: Sequence[ToolCall] = earlier.calls
-            if role == "tool" and call_id and any(call.id == call_id for call in made):
-                return earlier.number
-            if role == "assistant" and content.strip() and earlier.text.strip() == content.strip():
-                return earlier.number
-        return None
+
+def _explained(
+    steps: Sequence[Step],
+    surrogate: Any,
+    progress: ProgressOption,
+    options: OptionKeywords,
+    forgive: tuple[type[Exception], ...] = (),
+) -> list[ExplainedStep | Exception]:
+    parsed = Options.of({"preset": "instant", **options})  # before a model is loaded
+    models = resolve_surrogates(surrogate, say=None if progress is False else note)
+    with reporting(progress, SCORING_MASKS) as report:
+        return explain_steps(steps, models, parsed, progress=report, forgive=forgive)
+
+
+def _messages(step: Step) -> list[Message]:
+    """The messages that were explained: the prompt, and what was written before the output."""
+    more = len(prompt_of(step)) - len(step.messages)
+    return [*step.messages, *[Message("assistant", reasoning=step.reasoning)] * more]
+
+
+def _mattering(e: ExplanationData, message: int) -> list[tuple[float, str]]:
+    """The share of a message and its part that mattered most; none if it hardly mattered."""
+    inside = [i for i, feature in enumerate(e.features) if feature.part == message]
+    share = float(e.normalized_weights[inside].sum())
+    if share < _LEAST:
+        return []
+    best = max(inside, key=lambda i: e.normalized_weights[i])
+    return [(share, e.features[best].text.strip())]
 
 
 def trace(source: str | os.PathLike[str] | Any) -> Trace:
@@ -198,7 +208,3 @@ def trace(source: str | os.PathLike[str] | Any) -> Trace:
     """
     data = read(source)
     return Trace(data.name, data.form, data.steps, data.problems)
-
-
-def _numbers(steps: Sequence[Step]) -> str:
-    return ", ".join(str(step.number) for step in steps[:20] if step.messages) or "none"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ropelime.cli.shared import add_options, count, method, writable
 from ropelime.errors import InputError, RopeLimeError
 from ropelime.files import write_text
 from ropelime.progress import note
+from ropelime.results.decisions import Hop, origins
+from ropelime.stepwise import ExplainedStep
 from ropelime.text.display import plain
-from ropelime.trace import ExplainedStep, Trace, trace
+from ropelime.trace import Trace, trace
 from ropelime.traces.annotations import annotation_lines, otlp_json
 from ropelime.traces.records import trace_dict
 
@@ -28,14 +31,16 @@ read is named, and the rest is listed.
 
 Steps that cannot be explained, such as those without a prompt in the file, are named with --all.
 
-exit codes: 0, or 1 if --fail-on tool is given and a tool's output caused an action; 2 on an error
+To fail in CI if a tool's output caused an action, see "no_action_caused_by" in `ropelime check --help`.
+
+exit codes: 0, or 2 on an error
 
 examples:
   ropelime trace run.json
   ropelime trace run.json --step 7 --html why.html
   ropelime trace run.json --step 7 --hops 3
   ropelime trace run.json --all --html run.html
-  ropelime trace run.json --all --annotations results.jsonl --fail-on tool
+  ropelime trace run.json --all --annotations results.jsonl
 """
 
 
@@ -56,8 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--annotations", type=writable, metavar="FILE", help=text)
     text = "write who decided as OpenTelemetry spans with gen_ai.evaluation events (OTLP/JSON)"
     add("--otlp", type=writable, metavar="FILE", help=text)
-    text = "exit with 1 if a tool's output caused an action"
-    add("--fail-on", choices=["tool"], metavar="WHAT", help=text)
     add("--quiet", action="store_true", help="print nothing but errors")
     add_options(parser, preset="instant")
 
@@ -65,13 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, explain, write, list; returns the exit code."""
     try:
-        return _run(options)
-    except RopeLimeError as error:  # 1 means that a tool's output caused an action
+        _run(options)
+        return 0
+    except RopeLimeError as error:
         note(f"ropelime: {error}")
         return 2
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     explaining = options.step is not None or options.all
     _check(options, explaining)
     found = trace(options.file)
@@ -84,17 +88,21 @@ def _run(options: argparse.Namespace) -> int:
             found.to_html(options.html)
         if not options.quiet:
             _list(found, options)
-        return 0
-    made = _explained(found, options)
-    _write(found, made, options)
-    caused = any(d.verdict == "tool" for each in made for d in each.decisions)
-    return 1 if caused and options.fail_on else 0
+        return
+    chosen = {**method(options), "progress": False if options.quiet else "auto"}
+    made = _explained(found, options, chosen)
+    hops: tuple[Hop, ...] = ()
+    if options.hops:
+        hops = found.follow(made[0].step, hops=options.hops, **_without(chosen, "progress"))
+    if not options.quiet:
+        _show(made, hops)
+    _write(found, made, hops, options)
 
 
 def _check(options: argparse.Namespace, explaining: bool) -> None:
-    for name in ("annotations", "otlp", "fail_on"):
+    for name in ("annotations", "otlp"):
         if getattr(options, name) and not explaining:
-            raise InputError(f"--{name.replace('_', '-')} needs --step or --all.")
+            raise InputError(f"--{name} needs --step or --all.")
     if options.hops and options.step is None:
         raise InputError("--hops needs --step.")
 
@@ -106,33 +114,38 @@ def _list(found: Trace, options: argparse.Namespace) -> None:
     _name_files(options, "json", "html")
 
 
-def _explained(found: Trace, options: argparse.Namespace) -> list[ExplainedStep]:
-    from ropelime.views.tables import show_decisions, show_hops
-
-    steps = list(found.model_steps)
+def _explained(
+    found: Trace, options: argparse.Namespace, chosen: dict[str, Any]
+) -> list[ExplainedStep]:
     if options.step is not None:
-        steps = [found[int(options.step) if options.step.isdecimal() else options.step]]
-    chosen = {**method(options), "progress": False}
-    made = []
-    for step in steps:
-        try:
-            made.append(found.explain(step, **chosen))
-        except InputError as error:
-            if options.step is not None:
-                raise
-            note(f"ropelime: {error}")
-            continue
-        if not options.quiet:
-            show_decisions(step, made[-1].decisions)
-    if options.hops and not options.quiet:
-        show_hops(found.follow(steps[0], hops=options.hops, **_without(chosen, "progress")))
+        step = int(options.step) if options.step.isdecimal() else options.step
+        return [found.explain(step, **chosen)]
+    made, wrong = found.explain_all(**chosen)
+    for line in wrong:
+        note(f"ropelime: {line}")
+    if not made:
+        raise InputError(f"No step of {found.name} could be explained.")
     return made
 
 
-def _write(found: Trace, made: list[ExplainedStep], options: argparse.Namespace) -> None:
+def _show(made: list[ExplainedStep], hops: Sequence[Hop]) -> None:
+    from ropelime.views.tables import show_decisions, show_hops
+
+    for each in made:
+        show_decisions(each.step, each.decisions)
+    if hops:
+        show_hops(hops)
+
+
+def _write(
+    found: Trace, made: list[ExplainedStep], hops: Sequence[Hop], options: argparse.Namespace
+) -> None:
     results = [judged for each in made for judged in each.judged()]
     if options.json:
-        _write_json(options.json, [each.to_dict() for each in made])
+        data = [each.to_dict() for each in made]
+        if hops:
+            data[0] |= {"hops": [hop.to_dict() for hop in hops], "origins": origins(hops)}
+        _write_json(options.json, data)
     if options.html and options.step is not None:
         made[0].explanation.to_html(options.html)
     elif options.html:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from ropelime.errors import InputError
 from ropelime.files import significant
-from ropelime.method.learnt import chance
+from ropelime.method.learnt import action_chance
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.measures import Decider, decider, deciders, directed, measures
 from ropelime.text.display import shorten
 from ropelime.text.features import Feature
-from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Span
-from ropelime.typing import Floats
 
-Decider = Literal["system", "user", "own", "tool"]
 Verdict = Literal["user", "tool", "unclear"]
 SURE = 0.8  # a chance from which on one of both is said to have decided
-_ROLES: Mapping[str, Decider] = {
-    "system": "system", "developer": "system", "assistant": "own", "tool": "tool", "function": "tool",
-}  # fmt: skip
+_LIKELY = 0.5
 _NAMES = {"system": "the system prompt", "user": "the user", "own": "its own earlier words"}
 _QUOTED = 80  # characters of a part
 
@@ -110,6 +106,10 @@ class Hop:
         text: The part of the message that mattered most.
         from_step: The number of the step that wrote the message, or that made the call whose result
             it is; None where no step of the trace did, such as for the words of a user.
+        reach: Its share in the action where the way begins, by way of words that the agent wrote: the
+            product of the shares along the way. 0 where the way leads through a call of a tool, and the
+            edge says why the tool was called, but not what it returned.
+        tool: The name of the tool whose output the message is.
     """
 
     step: int
@@ -119,6 +119,33 @@ class Hop:
     share: float
     text: str
     from_step: int | None
+    reach: float = 1.0
+    tool: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The edge as plain data."""
+        shares = {"share": significant(self.share), "reach": significant(self.reach)}
+        return {**asdict(self), **shares}
+
+
+def origins(hops: Sequence[Hop]) -> dict[str, float]:
+    """Where an action comes from in the end: system prompt, user, outputs of tools, or the agent.
+
+    The words of an agent are traced on to what they came from, as far as there are hops. The output
+    of a tool is an origin, whoever called it.
+
+    Returns:
+        What each reaches in the actions of the first step, the largest first. What lies in messages
+        that hardly mattered is missing.
+    """
+    followed = {hop.step for hop in hops}
+    found: dict[str, float] = {}
+    for hop in hops:
+        who = decider(hop.role)
+        if hop.reach and not (who == "own" and hop.from_step in followed):
+            name = _named(who, hop.message, {hop.message: hop.tool})
+            found[name] = found.get(name, 0.0) + hop.reach
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Decision:
@@ -130,71 +157,56 @@ def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Dec
     """
     if e.prompt.kind != "messages":
         raise InputError("Who decided can be said of messages=[...] only.", field="messages")
-    deciders = [decider(e.prompt.messages[feature.part].role) for feature in e.features]
-    chances = _chance(e, deciders)
-    first = int(np.argmax(_of(deciders, "tool", e.weights) if chances >= 0.5 else e.weights))
-    found = e.features[first]
-    verdict: Verdict = "tool" if chances >= SURE else "user" if chances <= 1 - SURE else "unclear"
+    who = deciders(e)
+    chance = action_chance(_target(e), measures(e)) if "tool" in who else 0.0
+    verdict: Verdict = "tool" if chance >= SURE else "user" if chance <= 1 - SURE else "unclear"
+    found = e.features[_first(e, who, chance)]
     return Decision(
         action=e.output[slice(*e.span)],
         verdict=verdict,
-        probability=chances,
+        probability=chance,
         text=_worded(verdict, found, tools or {}),
-        influences=_influences(e, deciders, tools or {}),
+        influences=_influences(e, who, tools or {}),
         part=found.text.strip(),
         message=found.part,
         span=(found.start, found.end),
     )
 
 
-def decider(role: str) -> Decider:
-    """Who speaks in a message of a role."""
-    return _ROLES.get(role, "user")
+def _target(e: ExplanationData) -> str:
+    target = e.config.get("target")
+    return str(target.get("name", "")) if isinstance(target, Mapping) else str(target)
 
 
-def inputs(e: ExplanationData) -> dict[str, float]:
-    """What the chance is estimated from.
+def _first(e: ExplanationData, who: Sequence[Decider], chance: float) -> int:
+    """The feature that has most of the action, among tools' outputs if one probably caused it.
 
-    Returns:
-        ``tool``: how much of the action the best part of a tool's output has, 0 to 2; ``user``: the
-        same of the user and the system prompt; ``share``: the share of all tools' outputs.
+    A part that tells someone to do something then counts twice: data that fills a call is no cause.
     """
-    deciders = [decider(e.prompt.messages[feature.part].role) for feature in e.features]
-    return _inputs(e, deciders)
-
-
-def _inputs(e: ExplanationData, deciders: Sequence[Decider]) -> dict[str, float]:
-    has = shared_words(e.prompt, e.features, e.output[slice(*e.span)])
-    asking = [who in ("user", "system") for who in deciders]
-    return {
-        "tool": float(_of(deciders, "tool", has).max(initial=0.0)),
-        "user": float(np.where(asking, has, 0.0).max(initial=0.0)),
-        "share": float(_of(deciders, "tool", e.normalized_weights).sum()),
-    }
-
-
-def _chance(e: ExplanationData, deciders: Sequence[Decider]) -> float:
-    if "tool" not in deciders:
-        return 0.0
-    return chance("tool", _inputs(e, deciders))
+    if chance < _LIKELY:
+        return int(np.argmax(e.weights))
+    told = directed(e)
+    if told.any():
+        return int(np.argmax(told))
+    return int(np.argmax(np.where([each == "tool" for each in who], e.weights, -np.inf)))
 
 
 def _influences(
-    e: ExplanationData, deciders: Sequence[Decider], tools: Mapping[int, str]
+    e: ExplanationData, who: Sequence[Decider], tools: Mapping[int, str]
 ) -> tuple[Influence, ...]:
     groups: dict[tuple[Decider, int], list[int]] = {}
-    for i, (who, feature) in enumerate(zip(deciders, e.features, strict=True)):
-        groups.setdefault((who, feature.part if who == "tool" else -1), []).append(i)
+    for i, (one, feature) in enumerate(zip(who, e.features, strict=True)):
+        groups.setdefault((one, feature.part if one == "tool" else -1), []).append(i)
     ends = e.normalized_intervals
     half = np.zeros(len(e.features)) if ends is None else (ends[:, 1] - ends[:, 0]) / 2
     found = []
-    for (who, message), members in groups.items():
+    for (one, message), members in groups.items():
         share = float(e.normalized_weights[members].sum())
         doubt = float(np.sqrt((half[members] ** 2).sum()))
         found.append(
             Influence(
-                who,
-                _named(who, message, tools),
+                one,
+                _named(one, message, tools),
                 tuple(sorted({e.features[i].part for i in members})),
                 share,
                 (max(share - doubt, 0.0), min(share + doubt, 1.0)),
@@ -217,7 +229,3 @@ def _worded(verdict: Verdict, found: Feature, tools: Mapping[int, str]) -> str:
     if verdict == "user":
         return f"Asked for by the user or the system prompt; most of it is in {quoted}."
     return f"Unclear; most of it is in {quoted}."
-
-
-def _of(deciders: Sequence[Decider], who: Decider, values: Floats) -> Floats:
-    return np.where([each == who for each in deciders], values, 0.0)

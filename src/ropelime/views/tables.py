@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.audit import AuditData
-from ropelime.results.decisions import Decision, Hop
+from ropelime.results.decisions import Decision, Hop, origins
 from ropelime.results.summary import SummaryData
 from ropelime.text.display import plain, shorten
 from ropelime.traces.steps import Step, TraceData
@@ -116,15 +116,31 @@ def show_decisions(
 
 
 def show_hops(hops: Sequence[Hop], *, console: Console | None = None) -> None:
-    """Print where the actions of a step came from, step by step."""
+    """Print the graph of where the actions of a step came from, as a tree, and where its ways end."""
     console = console or Console()
     console.print(Rule(Text("Followed back"), align="left", style="dim"))
-    table = _table("step", "share", "message", "came from", "its part that mattered most", right=2)
-    for hop in hops:
-        source = "" if hop.from_step is None else f"step {hop.from_step}"
-        where = _line(f"{hop.message + 1}, {hop.role}", 24)
-        table.add_row(str(hop.step), f"{hop.share:.0%}", where, source, _line(hop.text, 80))
-    console.print(table)
+    shown: set[int] = set()
+    for hop in hops[:1]:
+        _branches(hop.step, hops, shown, console, "")
+    ends = ", ".join(f"{share:.0%} {name}" for name, share in origins(hops).items())
+    console.print(Text(plain(f"In the end: {ends or 'nothing that mattered much'}")))
+
+
+def _branches(step: int, hops: Sequence[Hop], shown: set[int], console: Console, indent: str) -> None:
+    """The messages that mattered in a step, each with the step that it came from."""
+    shown.add(step)
+    for action in dict.fromkeys(hop.action for hop in hops if hop.step == step):
+        console.print(_line(f"{indent}step {step}: {action}", _STATEMENT))
+        for hop in [hop for hop in hops if (hop.step, hop.action) == (step, action)]:
+            name = f"output of {hop.tool}" if hop.tool else hop.role
+            line = f"{indent}  {hop.share:4.0%} message {hop.message + 1}, {name}: {hop.text}"
+            console.print(_line(line, _STATEMENT))
+            if hop.from_step is None:
+                continue
+            if hop.from_step in shown or not any(each.step == hop.from_step for each in hops):
+                console.print(Text(f"{indent}       from step {hop.from_step}", style="dim"))
+            else:
+                _branches(hop.from_step, hops, shown, console, f"{indent}       ")
 
 
 def _line(text: str, most: int) -> Text:

@@ -12,7 +12,7 @@ from ropelime.results.decisions import Decision
 from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
-from ropelime.traces.steps import Step, ToolCall, TraceData
+from ropelime.traces.steps import Message, Step, ToolCall, TraceData
 from ropelime.views.html import PLACE, document, pieces, static
 from ropelime.views.verbatim import verbatim
 
@@ -26,7 +26,7 @@ _START = (
 
 
 class Explained(Protocol):
-    """A step with its explanation; :class:`ropelime.trace.ExplainedStep` is one."""
+    """A step with its explanation; :class:`ropelime.stepwise.ExplainedStep` is one."""
 
     @property
     def step(self) -> Step:
@@ -107,12 +107,14 @@ def _call(call: ToolCall) -> dict[str, str]:
 def _why(trace: TraceData, explained: Explained, texts: dict[str, int]) -> dict[str, Any]:
     step, e = explained.step, explained.explanation
     messages = []
-    for given, placed in zip(step.messages, e.prompt.messages, strict=True):
+    for number, placed in enumerate(e.prompt.messages):
+        # What a model wrote before its output is one more message than the prompt has.
+        given = step.messages[number] if number < len(step.messages) else Message("assistant")
         cut = pieces(e, placed.start, placed.end)
         text = json.dumps(
             [[piece["text"], piece.get("code", False)] for piece in cut], ensure_ascii=False
         )
-        source = trace.source(step, given)
+        source = trace.source(step, number)
         ids = [] if source is None else [call.id for call in trace[source].calls]
         messages.append(
             {
