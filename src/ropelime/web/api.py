@@ -142,7 +142,9 @@ def _body(model: type[M], *, queued: bool = True, empty: bytes = b"") -> Callabl
 
 def _takes(model: type[BaseModel]) -> dict[str, Any]:
     """The documentation of a body that a dependency reads."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    schema = model.model_json_schema()
+    if "$defs" in schema:  # it is among the components, as responses hold one
+        schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -199,7 +199,8 @@
       const badge = make("span", "rl-badge", decision.verdict);
       badge.dataset.verdict = decision.verdict;
       const said = make("p", "tl-verdict", badge, words("", decision.text));
-      const box = make("section", "tl-decision");
+      const box = make("div", "tl-decision");
+      box.setAttribute("role", "group");
       box.setAttribute("aria-label", `Who decided in step ${step.number}`);
       if (many) box.append(make("p", "rl-code tl-action", decision.action));
       box.append(said, influences(step, decision));
