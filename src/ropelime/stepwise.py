@@ -20,10 +20,12 @@ from ropelime.options import Options
 from ropelime.progress import Callback
 from ropelime.results.decisions import Decision, decide
 from ropelime.results.ensemble import for_output
+from ropelime.results.explanation import Cost
 from ropelime.steps import Errors, Task
 from ropelime.surrogate.base import Surrogate
+from ropelime.text import structured
 from ropelime.text.features import split
-from ropelime.text.prompt import Span, from_messages
+from ropelime.text.prompt import Prompt, Span, from_messages
 from ropelime.traces.annotations import Judged
 from ropelime.traces.steps import Step
 
@@ -87,7 +89,8 @@ def explain_steps(
     """Explain steps of one run, in their order.
 
     Sentences are found coarse to fine where the explanation needs masks: whole messages are removed
-    first, and then the sentences or fields of those that matter. Other features are taken as they are.
+    first, and then the sentences or fields of those that matter. Other features are taken as they are,
+    and a prompt of one sentence is cut into its words.
 
     Args:
         steps: The steps.
@@ -99,16 +102,16 @@ def explain_steps(
     tasks = [
         _task(step, options, earlier) for earlier, step in zip([None, *steps], steps, strict=False)
     ]
+    spent = [Cost(0, 0, 0.0)] * len(tasks)
     if options.features == "sentence" and options.recipe.target.needs_masks:
-        tasks = _finer(tasks, surrogates, progress, forgive)
+        tasks, spent = _finer(tasks, surrogates, progress, forgive)
     found = explain_many(tasks, surrogates, progress=progress, forgive=forgive)
     made: list[ExplainedStep | Exception] = []
-    for step, why in zip(steps, found, strict=True):
+    for step, why, before in zip(steps, found, spent, strict=True):
         if isinstance(why, Exception):
             made.append(why)
             continue
-        assert isinstance(why, Explanation)
-        made.append(decided(step, why))
+        made.append(decided(step, replace(why, cost=why.cost + before)))
     return made
 
 
@@ -122,13 +125,20 @@ def decided(step: Step, why: Explanation) -> ExplainedStep:
 
 def _task(step: Step, options: Options, earlier: Step | None) -> Task:
     continues = earlier is not None and earlier.trace_id == step.trace_id
-    return Task(from_messages(prompt_of(step)), step.output, options, continues=continues)
+    prompt = from_messages(prompt_of(step))
+    if options.features == "sentence" and _sentences(prompt) == 1:
+        options = replace(options, features="word")
+    return Task(prompt, step.output, options, continues=continues)
+
+
+def _sentences(prompt: Prompt) -> int:
+    return sum(len(structured.sentences(prompt.text[start:end])) for start, end in prompt.parts)
 
 
 def _finer(
     tasks: list[Task], surrogates: Sequence[Surrogate], progress: Callback | None, forgive: Errors
-) -> list[Task]:
-    """The tasks with features that are finer in messages that matter."""
+) -> tuple[list[Task], list[Cost]]:
+    """The tasks with features that are finer in messages that matter, and what it cost to know."""
     many = [len(task.prompt.parts) > 1 for task in tasks]
     plain = {"also": None, "interactions": False}
     coarse = [
@@ -137,17 +147,19 @@ def _finer(
         if wanted
     ]
     found = iter(explain_many(coarse, surrogates, progress=progress, forgive=forgive))
-    made = []
+    made, spent = [], []
     for task, wanted in zip(tasks, many, strict=True):
         why = next(found) if wanted else None
         if not isinstance(why, Explanation):  # with an error, it comes again
             made.append(task)
+            spent.append(Cost(0, 0, 0.0))
             continue
+        spent.append(why.cost)
         sentences = split(task.prompt, "sentence", token_spans=surrogates[0].token_spans)
         most = max(_FEWEST, len(task.prompt.text) // len(task.output))
         cut = finer_spans(why, [(each.start, each.end) for each in sentences], most=most)
         made.append(replace(task, options=_budgeted(task.options, 1 - _COARSE, features=cut)))
-    return made
+    return made, spent
 
 
 def _budgeted(options: Options, part: float, **changes: Any) -> Options:

@@ -197,10 +197,8 @@ def _explanations(entry: Entry, chosen: dict[str, Any]) -> Iterator[_Named]:
     else:
         run = trace(entry.trace)
         chosen["progress"] = False
-        if entry.step is not None:
-            made, wrong = [run.explain(entry.step, **chosen)], []
-        else:
-            made, wrong = run.explain_all(**chosen)
+        one = [] if entry.step is None else [run.explain(entry.step, **chosen)]
+        made, wrong = (one, []) if one else run.explain_all(**chosen)
         for each in made:
             named = f"{entry.name}, step {each.step.number}"
             yield named, each.explanation, tool_names(each.step.prompt())

@@ -90,8 +90,8 @@ def read(data: Any) -> Assertion:
     if len(kinds) != 1:
         raise InputError(f"An assertion has exactly one of {', '.join(known)}; got {list(data)}.")
     kind = kinds[0]
-    more = (_LIMITS[kind], "factor", "of") if kind in _LIMITS else ("of",)
-    more = ("at_most", "of") if kind == _ACTIONS else more
+    limits: tuple[str, ...] = (_LIMITS[kind], "factor") if kind in _LIMITS else ()
+    more = (*(("at_most",) if kind == _ACTIONS else limits), "of")
     for name in data:
         if name not in (kind, *more):
             raise unknown("key of an assertion", name, [*known, *more])

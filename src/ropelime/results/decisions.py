@@ -160,12 +160,13 @@ def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Dec
     who = deciders(e)
     chance = action_chance(_target(e), measures(e)) if "tool" in who else 0.0
     verdict: Verdict = "tool" if chance >= SURE else "user" if chance <= 1 - SURE else "unclear"
-    found = e.features[_first(e, who, chance)]
+    first = _first(e, who, chance)
+    found = e.features[first]
     return Decision(
         action=e.output[slice(*e.span)],
         verdict=verdict,
         probability=chance,
-        text=_worded(verdict, found, tools or {}),
+        text=_worded(verdict, found, _named(who[first], found.part, tools or {})),
         influences=_influences(e, who, tools or {}),
         part=found.text.strip(),
         message=found.part,
@@ -181,13 +182,13 @@ def _target(e: ExplanationData) -> str:
 def _first(e: ExplanationData, who: Sequence[Decider], chance: float) -> int:
     """The feature that has most of the action, among tools' outputs if one probably caused it.
 
-    A part that tells someone to do something then counts twice: data that fills a call is no cause.
+    A part that tells someone to do something counts twice: data that fills a call did not cause it.
     """
     if chance < _LIKELY:
         return int(np.argmax(e.weights))
-    told = directed(e)
-    if told.any():
-        return int(np.argmax(told))
+    scores = directed(e)
+    if scores.any():
+        return int(np.argmax(scores))
     return int(np.argmax(np.where([each == "tool" for each in who], e.weights, -np.inf)))
 
 
@@ -222,10 +223,9 @@ def _named(who: Decider, message: int, tools: Mapping[int, str]) -> str:
     return f"the output of {name}" if name else f"a tool's output (message {message + 1})"
 
 
-def _worded(verdict: Verdict, found: Feature, tools: Mapping[int, str]) -> str:
+def _worded(verdict: Verdict, found: Feature, where: str) -> str:
     quoted = f"“{shorten(found.text, _QUOTED)}”"
     if verdict == "tool":
-        return f"Caused by {_named('tool', found.part, tools)}: {quoted}."
-    if verdict == "user":
-        return f"Asked for by the user or the system prompt; most of it is in {quoted}."
-    return f"Unclear; most of it is in {quoted}."
+        return f"Caused by {where}: {quoted}."
+    first = "Asked for by the user or the system prompt" if verdict == "user" else "Unclear"
+    return f"{first}; most of it is from {where}: {quoted}."

@@ -32,17 +32,17 @@ _VERBS = (
 )
 _BEFORE = "please|kindly|now|then|first|next|also|just|and|so|immediately|quickly|instead"
 # A clause begins with the text, after the end of another, in a quote, and on a line of its own.
-_BEGINS = r"(?:^|[.!?:;\"'“(\n][ \t]*(?:[\-*][ \t]*)?)"
+_BEGINS = r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
 _IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]", re.IGNORECASE)
 _REQUEST = re.compile(
     r"\b(?:please|kindly|make sure|be sure|don'?t forget|(?:can|could|would) you|i (?:need|want) you to"
     r"|(?:you|assistant|agent|model|ai) "
-    r"(?:must|should|shall|needs? to|ha(?:ve|s) to|are (?:required )?to))\b",
+    r"(?:must|should|needs? to|ha(?:ve|s) to|are (?:required )?to))\b",
     re.IGNORECASE,
 )
 _DELEGATES = re.compile(
     r"\b(?:requests?|requested|instructions?|instructed|tasks?|to-?dos?|homework|steps|follow|listed"
-    r"|(?:ask(?:s|ed)?|tell(?:s)?|told|want(?:s|ed)?) (?:me|us))\b",
+    r"|(?:ask(?:s|ed)?|tells?|told|want(?:s|ed)?) (?:me|us))\b",  # words: ok
     re.IGNORECASE,
 )
 _KINDS = {

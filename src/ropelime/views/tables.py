@@ -130,22 +130,22 @@ def _branches(step: int, hops: Sequence[Hop], shown: set[int], console: Console,
     """The messages that mattered in a step, each with the step that it came from."""
     shown.add(step)
     for action in dict.fromkeys(hop.action for hop in hops if hop.step == step):
-        console.print(_line(f"{indent}step {step}: {action}", _STATEMENT))
+        console.print(_line(f"step {step}: {action}", _STATEMENT, indent))
         for hop in [hop for hop in hops if (hop.step, hop.action) == (step, action)]:
             name = f"output of {hop.tool}" if hop.tool else hop.role
-            line = f"{indent}  {hop.share:4.0%} message {hop.message + 1}, {name}: {hop.text}"
-            console.print(_line(line, _STATEMENT))
+            line = f"{hop.share:.0%} message {hop.message + 1}, {name}: {hop.text}"
+            console.print(_line(line, _STATEMENT, f"{indent}  "))
             if hop.from_step is None:
                 continue
             if hop.from_step in shown or not any(each.step == hop.from_step for each in hops):
-                console.print(Text(f"{indent}       from step {hop.from_step}", style="dim"))
+                console.print(Text(f"{indent}    from step {hop.from_step}", style="dim"))
             else:
-                _branches(hop.from_step, hops, shown, console, f"{indent}       ")
+                _branches(hop.from_step, hops, shown, console, f"{indent}    ")
 
 
-def _line(text: str, most: int) -> Text:
+def _line(text: str, most: int, indent: str = "") -> Text:
     """Text that is cut off where there is no room for it."""
-    return Text(shorten(plain(text), most), overflow="ellipsis", no_wrap=True)
+    return Text(indent + shorten(plain(text), most), overflow="ellipsis", no_wrap=True)
 
 
 def _outcome(step: Step) -> str:

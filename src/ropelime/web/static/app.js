@@ -762,7 +762,7 @@
     const words = (items) => items.join(", ").replace(/, ([^,]*)$/, " and $1");
     const all = Object.values(names).join(", ").replace(/, ([^,]*)$/, " and $1");
     if (!list(false).length) return `${all.charAt(0).toUpperCase()}${all.slice(1)} are the same in both.`;
-    const differs = `${words(list(false))} ${list(false).length > 1 ? "differ" : "differs"}`;
+    const differs = `${words(list(false))} ${list(false).length > 1 || !same.options ? "differ" : "differs"}`;
     const rest = list(true).length ? `; ${words(list(true))} ${list(true).length > 1 ? "are" : "is"} the same.` : ".";
     return differs.charAt(0).toUpperCase() + differs.slice(1) + rest;
   }
