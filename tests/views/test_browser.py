@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ Open = Callable[..., Page]
 TOY = toy(output=TWO, surrogate=additive(COEF[:, :2]))
 
 
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+@contextmanager
+def opening(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Open the report of an explanation from a file, without a network; nothing may go wrong in it."""
     contexts, wrong = [], []
 
@@ -49,6 +50,12 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    with opening(browser, tmp_path) as open_it:
+        yield open_it
 
 
 def settle(page: Page) -> None:
