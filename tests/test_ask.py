@@ -61,7 +61,10 @@ def ask(server: Proxy) -> Ask:
             "kernel": "uniform",
             "progress": False,
         }
-        return ropelime.ask(question, **{**chosen, **options})
+        if options.get("stream"):  # in pieces, and nothing is ranked before the end
+            options = {"on_text": lambda _: None, **options, "stream": None}
+        e: Explanation = ropelime.ask(question, **{**chosen, **options})
+        return e
 
     return asked
 

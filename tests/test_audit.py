@@ -317,7 +317,7 @@ def test_the_command_reads_an_apis_json(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "response.json"
     file.write_text(json.dumps({"role": "assistant", "content": blocks}))
     data = tmp_path / "audit.json"
-    assert command(str(file), "--json", str(data)) == 1
+    assert command(f"@{file}", "--json", str(data)) == 1
     (mark,) = json.loads(data.read_text())["marks"]
     assert (mark["label"], mark["verdict"]) == ("char_location", "refuted")
 

@@ -77,10 +77,11 @@ def test_contrast_of_an_answer_with_itself_is_nothing(tiny: Make) -> None:
 
 def test_contrast_is_the_difference_of_both_on_the_same_masks(tiny: Make) -> None:
     def one(output: str, **options: Any) -> Explanation:
-        return explain(
+        e: Explanation = explain(
             context=CONTEXT, question=QUESTION, output=output, surrogate=tiny("llama"),
             progress=False, **options,
         )  # fmt: skip
+        return e
 
     both = one(ANSWER, instead_of=OTHER)
     ours, other = one(ANSWER, target="nll"), one(OTHER, target="nll")
@@ -366,7 +367,7 @@ def test_two_presets_in_one_call(tiny: Make, tmp_path: Path) -> None:
     e.save(tmp_path / "e.json")
     assert load(tmp_path / "e.json") == e
     with pytest.raises(InputError, match="preset"):
-        explain(PROMPT, OUTPUT, also="nonsense")  # type: ignore[arg-type]
+        explain(PROMPT, OUTPUT, also="nonsense")  # type: ignore[call-overload]
 
 
 def test_the_views_say_what_was_found() -> None:

@@ -49,9 +49,10 @@ def either(first: int, second: int) -> Any:
 
 
 def quick(surrogate: Any, **options: Any) -> Explanation:
-    return explain(
+    e: Explanation = explain(
         WORDS, "yes", features="word", surrogate=surrogate, target="nll", progress=False, **options
     )
+    return e
 
 
 def test_evidence_stops_after_single_removals_when_they_tell() -> None:

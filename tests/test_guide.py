@@ -47,7 +47,7 @@ def test_the_guide_runs(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-guide-0123456789")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     names: dict[str, Any] = {}
-    assert sum(bool(shown) for _, shown in BLOCKS) == 9
+    assert sum(bool(shown) for _, shown in BLOCKS) == 10
     with Proxy(otherwise=answering).running() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         for code, shown in BLOCKS:

@@ -176,6 +176,7 @@ def test_exports() -> None:
         "Explanation",
         "InputError",
         "ModelError",
+        "RankedSentence",
         "RopeLimeError",
         "Summary",
         "Trace",

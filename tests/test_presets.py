@@ -30,7 +30,7 @@ ANSWER = "The painter was Leonardo."
 
 def question(surrogate: Any, **options: Any) -> Explanation:
     """The explanation of an answer to a question about two chunks."""
-    return explain(
+    e: Explanation = explain(
         context=CONTEXT,
         question=QUESTION,
         output=ANSWER,
@@ -38,11 +38,13 @@ def question(surrogate: Any, **options: Any) -> Explanation:
         progress=False,
         **options,
     )
+    return e
 
 
 def plain(surrogate: Any, **options: Any) -> Explanation:
     """The same without anything between the last feature and the answer."""
-    return explain(" ".join(CONTEXT), ANSWER, surrogate=surrogate, progress=False, **options)
+    e: Explanation = explain(" ".join(CONTEXT), ANSWER, surrogate=surrogate, progress=False, **options)
+    return e
 
 
 def notes(e: Explanation) -> str:

@@ -85,7 +85,8 @@ def ask(server: Proxy) -> Ask:
             "kernel": "uniform",
             "progress": False,
         }
-        return ropelime.ask(question, **{**chosen, **options})
+        e: Explanation = ropelime.ask(question, **{**chosen, **options})
+        return e
 
     return asked
 

@@ -37,7 +37,8 @@ def toy(prompt: str | None = PROMPT, output: str = OUTPUT, **options: Any) -> Ex
         "scoring": "exact",
         "progress": False,
     }
-    return explain(prompt, output, **{**chosen, **options})
+    e: Explanation = explain(prompt, output, **{**chosen, **options})
+    return e
 
 
 def signalled() -> Explanation:

@@ -202,7 +202,8 @@ class _Bench:
         }
 
     def _one_by_one(self, lines: list[Row]) -> list[Explanation]:
-        return [explain(**line, surrogate=self._model, progress=False) for line in lines]
+        each: list[Any] = [explain(**line, surrogate=self._model, progress=False) for line in lines]
+        return each
 
     def _batch(self, lines: list[Row], engine: Engine, progress: Any = None) -> dict[str, Row]:
         with tempfile.TemporaryDirectory(prefix="ropelime-batch-") as folder:

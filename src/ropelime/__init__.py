@@ -4,7 +4,7 @@ from ropelime._version import __version__
 from ropelime.ask import ask
 from ropelime.audit import Audit, audit
 from ropelime.errors import InputError, ModelError, RopeLimeError
-from ropelime.explain import Explanation, explain, load
+from ropelime.explain import Explanation, RankedSentence, explain, load
 from ropelime.guard import guard
 from ropelime.summary import Summary, summary
 from ropelime.surrogate import load_surrogate
@@ -15,6 +15,7 @@ __all__ = [
     "Explanation",
     "InputError",
     "ModelError",
+    "RankedSentence",
     "RopeLimeError",
     "Summary",
     "Trace",

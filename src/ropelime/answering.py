@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ropelime.clients.openai import Answer, Cache, Call, OnText, complete, request, server
+from ropelime.clients.openai import Answer, Cache, Call, OnText, complete, receive, request, server
 from ropelime.clients.openai import prepare as prepare_call
 from ropelime.clients.sdk import Server, key_of
 from ropelime.errors import InputError
@@ -90,6 +90,10 @@ class AnsweringModel:
     def answer(self, call: Call, *, stream: bool = False, on_text: OnText | None = None) -> GivenAnswer:
         """Ask, once, and keep the answer."""
         return self._kept(call, complete(call, self._server(call), stream=stream, on_text=on_text))
+
+    def receive(self, call: Call) -> Generator[str | None, None, GivenAnswer]:
+        """The same, yielding the pieces of the answer as they arrive; None when none is waiting."""
+        return self._kept(call, (yield from receive(call, self._server(call))))
 
     async def known_or_answer(self, call: Call) -> GivenAnswer:
         """The same in an event loop, where several can be asked at once."""

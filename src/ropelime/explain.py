@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ropelime.answering import AnsweringModel
 from ropelime.errors import InputError
@@ -16,7 +16,7 @@ from ropelime.progress import Option as ProgressOption
 from ropelime.results import serialization
 from ropelime.results.citations import Cited, cite, ground
 from ropelime.results.ensemble import combine, for_output
-from ropelime.results.explanation import ExplanationData, with_verified
+from ropelime.results.explanation import ExplanationData, RankedFeature, with_verified
 from ropelime.results.grounding import GroundedSentence
 from ropelime.steps import Errors, Task, check_capabilities, drive, prepare, steps
 from ropelime.surrogate import resolve_surrogate, resolve_surrogates
@@ -24,7 +24,7 @@ from ropelime.surrogate.base import Surrogate
 from ropelime.text import integrations
 from ropelime.text.display import shorten
 from ropelime.text.features import split
-from ropelime.text.prompt import Prompt, check_text, read_prompt
+from ropelime.text.prompt import Prompt, Span, check_text, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, recorded, recorded_messages
 from ropelime.views import html
@@ -177,9 +177,51 @@ class Explanation(ExplanationData, Savable):
         return serialization.to_dict(self)
 
 
+@dataclass(frozen=True)
+class RankedSentence:
+    """A sentence of an answer with its ranking by ``preset="instant"``, before the full explanation.
+
+    Attributes:
+        text: The sentence.
+        span: Where it lies in the answer.
+        explanation: What this sentence depends on, by one pass over the prompt and the answer so far.
+    """
+
+    text: str
+    span: Span
+    explanation: Explanation
+
+    def top(self, k: int | None = None) -> list[RankedFeature]:
+        """The features in their ranking for this sentence; all of them, or the first ``k``."""
+        return self.explanation.top(k)
+
+
 def load(path: str | os.PathLike[str]) -> Explanation:
     """Read an explanation that :meth:`Explanation.save` wrote."""
     return Explanation.of(serialization.load(path))
+
+
+@overload
+def explain(
+    prompt: str | None = None, output: str | None = None, *, stream: Literal[True], **given: Any
+) -> Iterator[RankedSentence | Explanation]: ...
+
+
+@overload
+def explain(
+    prompt: str | None = None,
+    output: str | None = None,
+    *,
+    context: Sequence[str | Mapping[str, Any] | Any] | None = None,
+    question: str | None = None,
+    messages: Sequence[Mapping[str, Any] | Any] | None = None,
+    response: Any = None,
+    request: Mapping[str, Any] | None = None,
+    surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
+    stream: Literal[False] = False,
+    progress: ProgressOption = "auto",
+    **options: Unpack[OptionKeywords],
+) -> Explanation: ...
 
 
 @takes_options
@@ -193,9 +235,10 @@ def explain(
     response: Any = None,
     request: Mapping[str, Any] | None = None,
     surrogate: str | Surrogate | Any | Sequence[Any] = "smollm2",
+    stream: bool = False,
     progress: ProgressOption = "auto",
-    **options: Unpack[OptionKeywords],
-) -> Explanation:
+    **options: Any,
+) -> Explanation | Iterator[RankedSentence | Explanation]:
     """Explain which parts of a prompt an output depends on.
 
     Pass exactly one of ``prompt``, ``context`` (with a ``question``), ``messages`` and ``response``.
@@ -215,6 +258,8 @@ def explain(
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
             vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
             ``e.members`` and the verdicts say how far they agree.
+        stream: Return an iterator instead: a :class:`RankedSentence` for each sentence of the output,
+            by one quick pass of the first surrogate, and then the explanation.
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """
@@ -229,6 +274,9 @@ def explain(
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
     for model in models:
         check_capabilities(model, task.options)
+    if stream:
+        check_stream(models[0])
+        return stream_one(task, models, progress)
     return explain_one(task, models, progress)
 
 
@@ -240,6 +288,45 @@ def explain_one(
         (e,) = explain_many([task], surrogates, progress=report)
     assert isinstance(e, Explanation)
     return e
+
+
+def stream_one(
+    task: Task,
+    surrogates: Sequence[Surrogate],
+    progress: ProgressOption = "auto",
+    *,
+    since: int = 0,
+) -> Iterator[RankedSentence | Explanation]:
+    """The sentences of an answer that begin at ``since`` or later, ranked at once; then all of it."""
+    if task.options.preset == "instant" and len(surrogates) == 1:  # that is the same pass
+        e = explain_one(task, surrogates, progress)
+        yield from _ranked(e, since)
+    else:
+        yield from rank_sentences(task, surrogates[0], since=since)
+        e = explain_one(task, surrogates, progress)
+    yield e
+
+
+def rank_sentences(task: Task, surrogate: Surrogate, *, since: int = 0) -> list[RankedSentence]:
+    """The sentences of an answer that begin at ``since`` or later, by one pass over all of it."""
+    given = task.options
+    options = Options(features=given.features, ablation=given.ablation, preset="instant")
+    return _ranked(explain_one(replace(task, options=options), [surrogate], False), since)
+
+
+def _ranked(e: Explanation, since: int) -> list[RankedSentence]:
+    spans = [span for span in e.output_sentences if span[0] >= since]
+    return [RankedSentence(e.output[slice(*span)], span, e.for_output(*span)) for span in spans]
+
+
+def check_stream(surrogate: Surrogate) -> None:
+    """Refuse to stream with a surrogate that cannot rank sentences in one pass."""
+    if surrogate.only_output:
+        raise InputError(
+            f"stream=True ranks sentences by preset='instant', and {surrogate.name} does not show its "
+            "attention: models in this process do, functions and servers do not. Leave stream out, or "
+            "put another surrogate first."
+        )
 
 
 def explain_many(

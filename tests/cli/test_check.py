@@ -47,22 +47,22 @@ def holds(e: Explanation, kind: str, part: dict[str, Any], **more: Any) -> bool:
 
 def test_an_answer_rests_on_what_carries_it() -> None:
     e = documents(0.0, 0.0, 0.0, 2.0)
-    assert holds(e, "rests_on", {"document": 3})
-    assert not holds(e, "not_rests_on", {"document": 3})
-    assert not holds(e, "rests_on", {"document": 0})
-    assert holds(e, "not_rests_on", {"document": 0})
+    assert holds(e, "rests_on", {"document": 4})
+    assert not holds(e, "not_rests_on", {"document": 4})
+    assert not holds(e, "rests_on", {"document": 1})
+    assert holds(e, "not_rests_on", {"document": 1})
 
 
 @pytest.mark.parametrize(("weight", "carried"), [(0.38, True), (0.37, False)])
 def test_it_takes_one_and_a_half_times_the_equal_weight(weight: float, carried: bool) -> None:
     e = documents(weight, *[(1 - weight) / 3] * 3)
-    found = verdict(e, "rests_on", {"document": 0})
+    found = verdict(e, "rests_on", {"document": 1})
     assert found.holds is carried
     assert found.threshold == pytest.approx(1.5 * 0.25)
     assert found.weight == pytest.approx(weight)
-    assert holds(e, "not_rests_on", {"document": 0}) is not carried, "one is the other's opposite"
-    assert not holds(e, "rests_on", {"document": 0}, factor=1.6)
-    assert holds(e, "rests_on", {"document": 0}, factor=1.4)
+    assert holds(e, "not_rests_on", {"document": 1}) is not carried, "one is the other's opposite"
+    assert not holds(e, "rests_on", {"document": 1}, factor=1.6)
+    assert holds(e, "rests_on", {"document": 1}, factor=1.4)
 
 
 def test_a_part_that_holds_most_of_the_prompt_can_carry_it_too() -> None:
@@ -77,38 +77,38 @@ def test_a_part_that_holds_most_of_the_prompt_can_carry_it_too() -> None:
 
 def test_what_opposes_the_answer_does_not_carry_it() -> None:
     e = documents(-3.0, 1.0, 0.0, 0.0)
-    assert verdict(e, "rests_on", {"document": 0}).weight == pytest.approx(-0.75)
-    assert not holds(e, "rests_on", {"document": 0})
+    assert verdict(e, "rests_on", {"document": 1}).weight == pytest.approx(-0.75)
+    assert not holds(e, "rests_on", {"document": 1})
 
 
 def test_an_answer_that_nothing_moved_rests_on_nothing() -> None:
     e = documents(0.05, 0.0, 0.0, 0.0)
-    found = verdict(e, "rests_on", {"document": 0})
+    found = verdict(e, "rests_on", {"document": 1})
     assert not found.holds
     assert "rests on nothing" in found.why
-    assert holds(e, "not_rests_on", {"document": 0})
+    assert holds(e, "not_rests_on", {"document": 1})
 
 
 def test_limits_of_ones_own() -> None:
     e = documents(6.0, 4.0, 0.0, 0.0)
-    assert holds(e, "rests_on", {"document": 0}, at_least=0.6 - 1e-9)
-    assert not holds(e, "rests_on", {"document": 0}, at_least=0.61)
-    assert holds(e, "not_rests_on", {"document": 1}, at_most=0.41)
-    assert not holds(e, "not_rests_on", {"document": 1}, at_most=0.39)
+    assert holds(e, "rests_on", {"document": 1}, at_least=0.6 - 1e-9)
+    assert not holds(e, "rests_on", {"document": 1}, at_least=0.61)
+    assert holds(e, "not_rests_on", {"document": 2}, at_most=0.41)
+    assert not holds(e, "not_rests_on", {"document": 2}, at_most=0.39)
 
 
 def test_a_part_is_all_of_its_features() -> None:
     context = ["One is. Two is.", "Three is. Four is."]
     surrogate = additive([0.5, 0.5, 0.0, 0.0])
     e = toy(None, "yes", context=context, features="sentence", surrogate=surrogate)
-    found = verdict(e, "rests_on", {"document": 0})
+    found = verdict(e, "rests_on", {"document": 1})
     assert found.weight == pytest.approx(1.0)
     assert found.threshold == pytest.approx(0.75)
 
 
 def test_messages_roles_sources_and_texts() -> None:
     e = toy(None, "yes", messages=CHAT, features="message", surrogate=additive([0.0, 1.0, 0.0, 1.0]))
-    assert holds(e, "not_rests_on", {"message": 0})
+    assert holds(e, "not_rests_on", {"message": 1})
     assert holds(e, "not_rests_on", {"role": "system"})
     assert verdict(e, "rests_on", {"role": "user"}).weight == pytest.approx(1.0)
     assert holds(e, "rests_on", {"role": "user"})
@@ -125,21 +125,21 @@ def test_a_part_of_the_answer() -> None:
     coef = np.array([[2.0, 0.0], [0.0, 2.0]])
     e = toy(None, "Yes it is. Now it was.", context=["A.", "B."], features="document",
             surrogate=additive(coef))  # fmt: skip
-    assert holds(e, "rests_on", {"document": 0}, of="Yes it is.")
-    assert not holds(e, "rests_on", {"document": 0}, of="Now it was.")
+    assert holds(e, "rests_on", {"document": 1}, of="Yes it is.")
+    assert not holds(e, "rests_on", {"document": 1}, of="Now it was.")
     with pytest.raises(InputError, match="does not contain 'Perhaps'"):
-        holds(e, "rests_on", {"document": 0}, of="Perhaps")
+        holds(e, "rests_on", {"document": 1}, of="Perhaps")
 
 
 def test_in_words() -> None:
-    assert str(read({"rests_on": {"document": 3}})) == "rests on document 3"
+    assert str(read({"rests_on": {"document": 4}})) == "rests on document 4"
     assert str(read({"not_rests_on": {"role": "system"}, "of": "x"})) == (
         "'x' does not rest on role 'system'"
     )
-    assert read({"rests_on": {"message": 0}}) == Assertion("rests_on", "message", 0)
+    assert read({"rests_on": {"message": 1}}) == Assertion("rests_on", "message", 1)
     assert (
         "has 100% of all weight; the threshold is 38%"
-        in verdict(documents(1.0, 0.0, 0.0, 0.0), "rests_on", {"document": 0}).why
+        in verdict(documents(1.0, 0.0, 0.0, 0.0), "rests_on", {"document": 1}).why
     )
 
 
@@ -148,19 +148,19 @@ def test_in_words() -> None:
     [
         (5, "An assertion is a mapping"),
         ({}, "exactly one of rests_on, not_rests_on, every_"),
-        ({"rests_on": {"document": 0}, "not_rests_on": {"document": 1}}, "exactly one of"),
-        ({"rests_on": {"document": 0}, "at_most": 0.5}, "Unknown key of an assertion 'at_most'"),
-        ({"rests_on": {"document": 0}, "facto": 2}, "Did you mean 'factor'"),
+        ({"rests_on": {"document": 1}, "not_rests_on": {"document": 2}}, "exactly one of"),
+        ({"rests_on": {"document": 1}, "at_most": 0.5}, "Unknown key of an assertion 'at_most'"),
+        ({"rests_on": {"document": 1}, "facto": 2}, "Did you mean 'factor'"),
         ({"rests_on": 3}, "rests_on takes one of document, message"),
-        ({"rests_on": {"document": 0, "text": "x"}}, "takes one of"),
+        ({"rests_on": {"document": 1, "text": "x"}}, "takes one of"),
         ({"rests_on": {"documant": 0}}, "Did you mean 'document'"),
-        ({"rests_on": {"document": "0"}}, "must be a number, counted from 0"),
+        ({"rests_on": {"document": "0"}}, "must be a number, counted from 1"),
         ({"rests_on": {"document": True}}, "must be a number"),
         ({"rests_on": {"text": ""}}, "must be a text"),
         ({"rests_on": {"role": 1}}, "must be a text"),
-        ({"rests_on": {"document": 0}, "at_least": 2}, "a number from 0 to 1"),
-        ({"rests_on": {"document": 0}, "factor": "high"}, "factor must be a number"),
-        ({"rests_on": {"document": 0}, "of": 3}, "of must be a text"),
+        ({"rests_on": {"document": 1}, "at_least": 2}, "a number from 0 to 1"),
+        ({"rests_on": {"document": 1}, "factor": "high"}, "factor must be a number"),
+        ({"rests_on": {"document": 1}, "of": 3}, "of must be a text"),
         ({"no_action_caused_by": "user"}, "must be 'tool', not 'user'"),
         ({"no_action_caused_by": "tool", "at_most": 2}, "a number from 0 to 1"),
         ({"no_action_caused_by": "tool", "factor": 2}, "Unknown key of an assertion"),
@@ -174,9 +174,10 @@ def test_assertions_that_cannot_be_read(data: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"document": 4}, "There is no document 4; they are 0 to 3"),
+        ({"document": 5}, "There is no document 5; they are counted from 1 to 4"),
+        ({"document": 0}, "There is no document 0; they are counted from 1"),
         ({"document": -1}, "There is no document -1"),
-        ({"message": 0}, "'message' needs messages"),
+        ({"message": 1}, "'message' needs messages"),
         ({"role": "user"}, "'role' needs messages"),
         ({"text": "absent"}, "The prompt does not contain 'absent'"),
         ({"text": "C"}, "All features are in text 'C'"),
@@ -213,8 +214,8 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
 
 
 CONTEXT = {"context": ["A one.", "B two."], "question": "Which?", "output": "A."}
-FIRST = {"rests_on": {"document": 0}}
-SECOND = {"rests_on": {"document": 1}}
+FIRST = {"rests_on": {"document": 1}}
+SECOND = {"rests_on": {"document": 2}}
 METHOD = ["--features", "document", "--target", "nll", "--kernel", "uniform"]
 
 
@@ -276,8 +277,8 @@ def test_some_fail(run: Any, tmp_path: Path, capsys: Capture) -> None:
     assert "FAILS" in out
     held, failed = suite(tmp_path)
     assert (len(held), len(failed)) == (0, 1)
-    assert failed.attrib["name"] == "line 1: rests on document 1"
-    assert "document 1 has 0% of all weight" in failed[0].attrib["message"]
+    assert failed.attrib["name"] == "line 1: rests on document 2"
+    assert "document 2 has 0% of all weight" in failed[0].attrib["message"]
 
 
 def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, capsys: Capture) -> None:
@@ -293,7 +294,7 @@ def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, c
         ({"explanation": "none.json", "expect": [FIRST]}, "There is no file"),
         ({"explanation": 5, "expect": [FIRST]}, "the path of a saved one"),
         ({"explanation": "x", "output": "y", "expect": [FIRST]}, "stands alone"),
-        ({**CONTEXT, "expect": [{"rests_on": {"document": 7}}]}, "There is no document 7"),
+        ({**CONTEXT, "expect": [{"rests_on": {"document": 8}}]}, "There is no document 8"),
         ({**CONTEXT, "features": 5, "expect": [FIRST]}, "features must be"),
         ({**CONTEXT, "output": "", "expect": [FIRST]}, "output is empty"),
     ]  # fmt: skip
@@ -325,7 +326,7 @@ def test_every_form_of_input(run: Any, tmp_path: Path, loads: Loads) -> None:
         {"prompt": "red green", "output": "x", "features": [[0, 3], [4, 9]], "expect": first},
         {**CONTEXT, "expect": FIRST},
         {"messages": chat, "output": "x", "features": "message",
-         "expect": {"rests_on": {"message": 0}}},
+         "expect": {"rests_on": {"message": 1}}},
         {"response": response, "expect": FIRST},
         {"explanation": "saved/why.json", "expect": {"rests_on": {"source": "0.txt"}}},
     ) == 0  # fmt: skip
@@ -419,7 +420,7 @@ def test_what_is_damaged_is_told_and_the_rest_is_checked(tmp_path: Path, capsys:
     data = json.loads(e.to_json())
     data["features"][0]["start"] = "zero"
     (tmp_path / "bad.json").write_text(json.dumps(data))
-    expect = [{"rests_on": {"document": 3}}]
+    expect = [{"rests_on": {"document": 4}}]
     given = [
         {"explanation": "bad.json", "expect": expect},
         {"explanation": "a\0b.json", "expect": expect},
@@ -435,13 +436,13 @@ def test_what_is_damaged_is_told_and_the_rest_is_checked(tmp_path: Path, capsys:
 
 def test_what_fails_is_said_even_when_quiet(tmp_path: Path, capsys: Capture) -> None:
     documents(0.0, 0.0, 0.0, 2.0).save(tmp_path / "e.json")
-    line = {"explanation": "e.json", "expect": [{"rests_on": {"document": n}} for n in (0, 3)]}
+    line = {"explanation": "e.json", "expect": [{"rests_on": {"document": n}} for n in (1, 4)]}
     (tmp_path / "all.jsonl").write_text(json.dumps(line))
     assert main(["check", str(tmp_path / "all.jsonl"), "--quiet"]) == 1
     printed = capsys.readouterr()
     assert not printed.out
-    assert "line 1 fails: rests on document 0" in printed.err
-    assert "document 3" not in printed.err
+    assert "line 1 fails: rests on document 1" in printed.err
+    assert "document 4" not in printed.err
 
 
 # Sentences without a source.
@@ -482,7 +483,7 @@ def test_a_share_of_the_sentences_is_compared(least: float, enough: bool) -> Non
         ({"grounded": {"at_most": 0.9}}, "takes {'at_least': 0.9}"),
         ({"grounded": {"at_least": 2}}, "at_least must be a number from 0 to 1, not 2"),
         ({"grounded": {"at_least": 0.9}, "factor": 2}, "Unknown key of an assertion 'factor'"),
-        ({"grounded": {"at_least": 0.9}, "rests_on": {"document": 0}}, "exactly one of"),
+        ({"grounded": {"at_least": 0.9}, "rests_on": {"document": 1}}, "exactly one of"),
     ],
 )
 def test_a_wrong_assertion_about_sentences_is_named(wrong: dict[str, Any], words: str) -> None:

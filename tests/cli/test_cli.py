@@ -52,7 +52,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
 def prompt(tmp_path: Path, use: Use) -> str:
     path = tmp_path / "prompt.txt"
     path.write_text(PROMPT)
-    return str(path)
+    return f"@{path}"
 
 
 def explain(prompt: str, *more: str) -> int:
@@ -65,7 +65,7 @@ def test_pickled_weights_are_read_only_with_a_flag(tmp_path: Path, capsys: Captu
     (tmp_path / "model.safetensors").unlink()
     torch.save(tiny_model("llama").model.state_dict(), tmp_path / "pytorch_model.bin")
     (tmp_path / "prompt.txt").write_text(PROMPT)
-    question = ["explain", "--prompt", str(tmp_path / "prompt.txt"), "--output", OUTPUT, *METHOD]
+    question = ["explain", "--prompt", f"@{tmp_path / 'prompt.txt'}", "--output", OUTPUT, *METHOD]
     question += ["--surrogate", str(tmp_path), "--device", "cpu"]
     assert main(question) == 1
     assert "--allow-pickle" in capsys.readouterr().err
@@ -121,11 +121,11 @@ def test_every_option_is_an_argument() -> None:
 
 
 def test_a_model_is_the_answering_model_and_a_surrogate_scores() -> None:
-    described = set()
+    described, scoreless = set(), ("models", "show", "summary", "verify")
     for command in commands():
         known = arguments_of(command)
         assert ("--model" in known) == (command in ("ask", "batch", "verify"))
-        assert ("--surrogate" in known) == (command not in ("models", "summary", "verify"))
+        assert ("--surrogate" in known) == (command not in scoreless)
         if "--surrogate" in known:
             described.add(re.search(r": (.*?);", str(known["--surrogate"].help))[1])  # type: ignore[index]
     assert len(described) == 1, "the same in all commands"
@@ -167,7 +167,7 @@ def test_explain_prints_the_sources(prompt: str, use: Use, capsys: Capture) -> N
 def test_sources_cannot_act_on_the_terminal(tmp_path: Path, use: Use, capsys: Capture) -> None:
     use(additive([3.0, 0.0]))
     (tmp_path / "prompt.txt").write_text("\x1b[31mred green")
-    assert explain(str(tmp_path / "prompt.txt"), "--cite") == 0
+    assert explain(f"@{tmp_path / 'prompt.txt'}", "--cite") == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -177,11 +177,99 @@ def test_quiet_is_silent(prompt: str, tmp_path: Path, capsys: Capture) -> None:
     assert (tmp_path / "why.json").exists()
 
 
-def test_the_output_may_be_a_file(prompt: str, tmp_path: Path) -> None:
-    (tmp_path / "answer.txt").write_text("from a file\n")
-    arguments = ["--output", str(tmp_path / "answer.txt"), "--json", str(tmp_path / "why.json")]
-    assert main(["explain", "--prompt", prompt, *METHOD, *arguments]) == 0
-    assert load(tmp_path / "why.json").output == "from a file"
+def test_every_text_may_be_a_file(use: Use, tmp_path: Path, capsys: Capture) -> None:
+    """One rule for all texts: the text itself, @FILE, or - for standard input."""
+    use(additive([1.0, 2.0]))
+    for name, text in (("q", "Which?\n"), ("a", "from a file\r\n"), ("c", "One. Two.")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    file = {name: f"@{tmp_path}/{name}.txt" for name in "qa"}
+    why = tmp_path / "why.json"
+    method = ["--target", "nll", "--kernel", "uniform", "--quiet", "--json", str(why)]
+    given = ["explain", "--context", str(tmp_path / "c.txt"), *method, "--output"]
+    assert main([*given, file["a"], "--question", file["q"]]) == 0
+    assert load(why).output == "from a file"
+    assert load(why).prompt.text.endswith("\n\nWhich?")
+    assert main(["explain", "--prompt", "One. Two.", *method, "--output", "@me? no"]) == 1
+    assert "me? no cannot be read: No such file" in capsys.readouterr().err
+    assert main(["explain", "--prompt", "One. Two.", *method, "--output", "as it is"]) == 0
+    assert (load(why).prompt.text, load(why).output) == ("One. Two.", "as it is")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "--prompt", "FILE", "--output", "yes"],
+        ["explain", "--prompt", "a b", "--output", "FILE"],
+        ["explain", "--context", "FILE", "--question", "FILE", "--output", "yes"],
+        ["explain", "--prompt", "a b", "--output", "yes", "--instead-of", "FILE"],
+        ["audit", "--context", "FILE", "--question", "FILE", "--output", "yes [1]"],
+        ["ask", "FILE", "--model", "m"],
+        ["show", "why.json", "--of", "FILE"],
+    ],
+)
+def test_the_name_of_a_file_is_not_taken_for_a_text(
+    use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("One. Two.")
+    toy().save(tmp_path / "why.json")
+    said = ["text.txt" if each == "FILE" else each for each in arguments]
+    assert main(said) == (2 if said[0] == "audit" else 1)
+    assert "text.txt is a file. Write @text.txt to read it" in capsys.readouterr().err
+
+
+def test_a_file_that_is_missing_is_noticed(prompt: str, capsys: Capture) -> None:
+    assert main(["explain", "--prompt", prompt, "--output", "none.txt", *METHOD]) == 0
+    assert "--output: there is no file none.txt; taken as the text itself" in capsys.readouterr().err
+
+
+# A saved explanation.
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why? Say it."}]
+    answer = "Yes it is. Now it was."
+    coef = [[0.0, 0.0], [3.0, 0.0], [0.0, 2.0]]
+    e = toy(None, answer, messages=chat, features="sentence", surrogate=additive(coef, -4))
+    e.save(tmp_path / "why.json")
+    return str(tmp_path / "why.json")
+
+
+def test_show_prints_a_saved_explanation_again(saved: str, capsys: Capture) -> None:
+    assert main(["show", saved, "--top", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"\[message 2, user\]\nWhy\?¹\S* Say it\.[¹²]", out)
+    assert "the 2 largest weights" in out
+    assert err == ""
+    assert main(["show", saved, "--details"]) == 0
+    assert "masked prompts" in capsys.readouterr().out
+    assert main(["show", saved, "--cite"]) == 0
+    assert "[1] Why? (message 2, user)" in capsys.readouterr().out
+
+
+def test_show_of_a_part_of_the_answer(saved: str, capsys: Capture) -> None:
+    assert main(["show", saved, "--of", "Now it was.", "--json", "-"]) == 0
+    (first, *_) = json.loads(capsys.readouterr().out)["features"]
+    assert (first["text"], first["rank"], first["where"]) == ("Say it.", 1, "message 2, user")
+    assert main(["show", saved, "--of", "Never."]) == 1
+    assert "the answer does not contain 'Never.'" in capsys.readouterr().err
+
+
+def test_show_writes(saved: str, tmp_path: Path, capsys: Capture) -> None:
+    before = Path(saved).read_text()
+    names = ["parts.json", "why.html", "why.svg"]
+    files = [str(tmp_path / name) for name in names]
+    assert main(["show", saved, "--json", files[0], "--html", files[1], "--svg", files[2]]) == 0
+    out = capsys.readouterr().out
+    assert all(f"Written to {file}" in out for file in files)
+    parts = json.loads(Path(files[0]).read_text())
+    assert parts["features"][0]["where"] == "message 2, user"
+    assert Path(files[1]).read_text().startswith("<!doctype html>")
+    assert Path(saved).read_text() == before
+    Path(files[0]).write_text("{}")
+    assert main(["show", files[0]]) == 1
+    assert capsys.readouterr().err.startswith("ropelime: ")
 
 
 def test_the_prompt_may_come_through_a_pipe(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,17 +310,18 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
         (["--budget", "0"], "budget must be at least 1"),
         (["--budget", "many"], "budget must be 'auto', a number of masks"),
         (["--question", "Why?"], "question goes with context"),
-        (["--context", "PROMPT"], "exactly one of"),
+        (["--context", "FILE"], "exactly one of"),
         (["--context", "/no/such/file"], "/no/such/file cannot be read: No such file"),
-        (["--messages", "PROMPT"], "is not JSON"),
+        (["--messages", "FILE"], "is not JSON"),
         (["--output", ""], "output is empty"),
         (["--target", "kl"], "Use preset='faithful' with it, or target='nll'"),
         (["--target", "shift:x"], "floor of shift must be a number from 0 on, not 'x'"),
         (["--target", "shift:nan"], "floor of shift must be a number from 0 on, not nan"),
         (["--sampler", "bernoulli:1000000000000"], "at most 1,000,000, not 1000000000000"),
         (["--sampler", "bernoulli:true"], "must be a whole number of at least 1"),
-        (["--prompt", "x" * 300], "cannot be read: File name too long"),
-        (["--prompt", "LOOP"], "cannot be read: Too many levels of symbolic links"),
+        (["--prompt", "@" + "x" * 300], "cannot be read: File name too long"),
+        (["--prompt", "@"], "cannot be read: "),
+        (["--prompt", "@LOOP"], "cannot be read: Too many levels of symbolic links"),
         (["--messages", "DEEP"], "is not JSON (maximum recursion depth"),
         (["--messages", "LONG"], "is not JSON (Exceeds the limit"),
     ],
@@ -240,8 +329,10 @@ def test_demo(use: Use, tmp_path: Path, capsys: Capture) -> None:
 def test_what_is_refused_exits_with_1(
     prompt: str, arguments: list[str], message: str, capsys: Capture
 ) -> None:
-    folder = Path(prompt).parent
-    named = {"PROMPT": prompt, **{name: str(folder / name) for name in ("LOOP", "DEEP", "LONG")}}
+    file = prompt.removeprefix("@")
+    folder = Path(file).parent
+    named = {"FILE": file, **{name: str(folder / name) for name in ("LOOP", "DEEP", "LONG")}}
+    named["@LOOP"] = f"@{named['LOOP']}"
     (folder / "LOOP").symlink_to(folder / "LOOP")
     (folder / "DEEP").write_text("[" * 200_000)
     (folder / "LONG").write_text("1" * 5000)
@@ -254,9 +345,9 @@ def test_what_is_refused_exits_with_1(
 
 def test_files_that_are_no_text(prompt: str, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
-    assert explain(str(tmp_path / "latin")) == 1
+    assert explain(f"@{tmp_path / 'latin'}") == 1
     assert "is not UTF-8 text" in capsys.readouterr().err
-    assert explain(str(tmp_path)) == 1
+    assert explain(f"@{tmp_path}") == 1
     assert "cannot be read: Is a directory" in capsys.readouterr().err
 
 

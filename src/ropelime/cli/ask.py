@@ -24,6 +24,7 @@ streamed to standard error; the explanation goes to standard output.
 examples:
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --cite --html why.html
+  ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --stream
   ropelime ask "Who built it?" --context docs/*.txt --model gpt-4o-mini --verify 4
   ropelime ask --messages chat.json --model gpt-4o-mini --features message
   ropelime ask "Why?" --model qwen3 --base-url http://localhost:8000/v1 --sampling temperature=0
@@ -33,12 +34,15 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the input, the answering model and the options."""
-    add = parser.add_argument
-    add("question", nargs="?", help="the prompt, or the question about the context")
+    add = parser.add_argument_group("what to ask", shared.TEXTS).add_argument
+    text = "the prompt, or the question about the context"
+    add("question", nargs="?", metavar="TEXT", help=text)
     add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
     add("--messages", metavar="FILE|-", help="chat messages as a JSON list, in place of a question")
     shared.add_answering(parser, required=True)
     shared.add_verifying(parser)
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--stream", action="store_true", help=shared.STREAM)
     add("--no-stream", action="store_true", help="show the answer only when it is complete")
     shared.add_options(parser)
     shared.add_output(parser)
@@ -46,18 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Call the model, explain its answer, show and write the explanation."""
-    explanation = ask(
-        options.question,
-        context=shared.chunks(options.context),
-        messages=shared.messages(options.messages),
+    question = shared.text_of("the question", options.question)
+    given: dict[str, Any] = {
+        "context": shared.chunks(options.context),
+        "messages": shared.messages(options.messages),
         **shared.answering(options),
-        verify=options.verify,
-        max_cost=options.max_cost,
-        stream=not options.no_stream and not options.quiet,
-        on_text=None if options.quiet else _show,
-        on_answer=None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
+        "verify": options.verify,
+        "max_cost": options.max_cost,
+        "on_answer": None if options.quiet else lambda answer: note(f"\nropelime: {_worded(answer)}"),
         **shared.method(options),
-    )
+    }
+    if options.stream:
+        explanation = shared.follow(ask(question, stream=True, **given), options)
+    else:
+        given["stream"] = False if options.no_stream else None
+        explanation = ask(question, on_text=None if options.quiet else _show, **given)
     shared.emit(explanation, options)
     return shared.unverified(explanation)
 

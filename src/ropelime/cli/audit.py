@@ -12,7 +12,7 @@ from ropelime.cli.shared import (
     add_prompt,
     method,
     prompt_arguments,
-    text_or_file,
+    text_of,
     writable,
 )
 from ropelime.errors import RopeLimeError
@@ -39,15 +39,15 @@ Sentences that rest on a document and have no mark are listed as uncited.
 exit codes: 0 nothing of --fail-on, 1 something of it, 2 the answer could not be checked
 
 examples:
-  ropelime audit --context docs/*.txt --question "Who built it?" --output answer.md
-  ropelime audit --messages chat.json --output response.json --html audit.html --json audit.json
-  ropelime audit --context docs/*.txt --output answer.md --fail-on refuted unsupported unknown uncited
+  ropelime audit --context docs/*.txt --question "Who built it?" --output @answer.md
+  ropelime audit --messages chat.json --output @response.json --html audit.html --json audit.json
+  ropelime audit --context docs/*.txt --output @answer.md --fail-on refuted unsupported unknown uncited
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the input, what fails, the files and the options."""
-    add = add_prompt(parser, "what to check", "the answer with its marks, or a file with it")
+    add = add_prompt(parser, "what to check", "the answer with its marks")
     text = "number of the first document (default 1)"
     add("--count-from", type=int, default=1, metavar="N", help=text)
     add = parser.add_argument_group("result").add_argument
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         result = audit(
             **prompt_arguments(options),
-            output=_answer(text_or_file(options.output)),
+            output=_answer(text_of("--output", options.output) or ""),
             count_from=options.count_from,
             fail_on=options.fail_on,
             **method(options),

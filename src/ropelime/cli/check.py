@@ -42,13 +42,13 @@ messages; and the output), the path of a saved explanation ("explanation") or of
   {"explanation": "why.json", "expect": [{"grounded": {"at_least": 0.9}}]}
   {"trace": "run.json", "expect": [{"no_action_caused_by": "tool"}]}
 
-A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
-file) or a text. The answer rests on it if its features' signed normalised weights sum to over 1.5
-times what that sum would be if all features were equal; the threshold is never more than half way from
-there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on) replace the rule
-by a normalised weight; "of" limits the assertion to a part of the answer. The default target counts a
-feature's effect on the question too; --target shift counts its effect on the answer alone. An answer
-whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
+A part of the prompt is a document or message (a number, counted from 1 as in citations), a role, a
+source (the chunk's file) or a text. The answer rests on it if its features' signed normalised weights
+sum to over 1.5 times what that sum would be if all features were equal; the threshold is never more
+than half way from there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on)
+replace the rule by a normalised weight; "of" limits the assertion to a part of the answer. The default
+target counts a feature's effect on the question too; --target shift counts its effect on the answer
+alone. An answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
 
 A sentence of the answer is grounded if it comes from the prompt, and not from the model's memory, with
 a chance of at least 50 % (e.grounding). "grounded" compares the share of such sentences, each counted

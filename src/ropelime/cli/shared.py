@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ropelime import surrogate
 from ropelime.errors import InputError
-from ropelime.explain import Explanation
+from ropelime.explain import Explanation, RankedSentence
 from ropelime.files import check_writable, write_text
 from ropelime.options import Options
 from ropelime.progress import note
 from ropelime.surrogate.embedded import EMBEDDED
-from ropelime.text.display import plain
+from ropelime.text.display import plain, shorten
+from ropelime.views.findings import has_share
 
 SURROGATE = (
     "a name from `ropelime models`, a directory, a .gguf file, a hub id, or a model on a vLLM server, "
@@ -26,24 +28,29 @@ SURROGATE = (
 )
 
 
+TEXTS = "A TEXT is the text itself, @FILE the text of a file, or - that of standard input."
+STREAM = "print what each sentence of the answer depends on as soon as it is there, by preset instant"
+_SHOWN = 3  # features of a sentence that is streamed
+
+
 def add_prompt(parser: argparse.ArgumentParser, title: str, output: str) -> Any:
     """Add the prompt in its three forms and the answer, which is described as ``output``."""
-    add = parser.add_argument_group(title).add_argument
-    add("--prompt", metavar="FILE|-", help="the prompt; - reads standard input")
+    group = parser.add_argument_group(title, TEXTS)
+    add = group.add_argument
+    add("--prompt", metavar="TEXT", help="the prompt")
     add("--context", nargs="+", metavar="FILE", help="retrieved chunks, one file each")
     add("--question", metavar="TEXT", help="the question about the context")
     add("--messages", metavar="FILE|-", help="chat messages as a JSON list")
-    text = f"{output}; - reads standard input"
-    add("--output", required=True, metavar="FILE|TEXT", help=text)
+    add("--output", required=True, metavar="TEXT", help=output)
     return add
 
 
 def prompt_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The prompt of :func:`add_prompt`, as ``explain`` takes it."""
     return {
-        "prompt": read(options.prompt),
+        "prompt": text_of("--prompt", options.prompt),
         "context": chunks(options.context),
-        "question": options.question,
+        "question": text_of("--question", options.question),
         "messages": messages(options.messages),
     }
 
@@ -153,14 +160,23 @@ def sampling_arguments(pairs: list[str]) -> dict[str, Any]:
     return sampling
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(
+    parser: argparse.ArgumentParser,
+    *,
+    json: Callable[[str], Path] | None = None,
+    json_help: str = "write the explanation as JSON",
+) -> None:
     """Add the options that say what to do with the result."""
     add = parser.add_argument_group("result").add_argument
-    add("--json", type=writable, metavar="FILE", help="write the explanation as JSON")
+    add("--json", type=json or writable, metavar="FILE", help=json_help)
     add("--html", type=writable, metavar="FILE", help="write a self-contained HTML page")
     add("--svg", type=writable, metavar="FILE", help="write the terminal view as SVG")
     add("--cite", action="store_true", help="print citations, not the ranking")
     add("--top", type=count, default=5, metavar="K", help="features to list (default 5)")
+    text = "print all of the prompt, not only the parts that matter with what surrounds them"
+    add("--full", action="store_true", help=text)
+    text = "print how it was scored as well: verdicts, notes and cost"
+    add("--details", action="store_true", help=text)
     add("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -195,16 +211,26 @@ def read(name: str | None) -> str | None:
         raise InputError(f"{name} cannot be read: {getattr(error, 'strerror', error)}.") from None
 
 
-def text_or_file(value: str) -> str:
-    """The text of a file, if that is one, or else the text itself."""
+def text_of(name: str, value: str | None) -> str | None:
+    """The text of an argument: the value itself, ``@FILE``, or ``-`` for standard input.
+
+    The name of a file without the @ is refused: it is hardly meant as the text, which may be paid for.
+    """
+    if value is None:
+        return None
+    if value == "-" or value.startswith("@"):
+        return (read(value.removeprefix("@")) or "").rstrip("\r\n")
     try:
-        is_file = value == "-" or Path(value).is_file()
+        is_file = Path(value).is_file()
     except (OSError, ValueError):  # too long for a file name, or not one at all
         is_file = False
     if is_file:
-        return (read(value) or "").rstrip("\n")
+        raise InputError(
+            f"{name}: {value} is a file. Write @{value} to read it; - takes these words as a text, "
+            "through standard input."
+        )
     if re.fullmatch(r"\S+\.(txt|md|json)", value):
-        note(f"ropelime: there is no file {value}; taken as the text of the answer")
+        note(f"ropelime: {name}: there is no file {value}; taken as the text itself")
     return value
 
 
@@ -226,31 +252,52 @@ def messages(name: str | None) -> Any:
 
 def chosen(options: argparse.Namespace) -> dict[str, Any]:
     """The values of :func:`add_options`, as ``explain`` and ``Options`` take them."""
-    return {option.name: getattr(options, option.name) for option in fields(Options)}
+    given = {option.name: getattr(options, option.name) for option in fields(Options)}
+    return {**given, "instead_of": text_of("--instead-of", options.instead_of)}
 
 
 def method(options: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments of ``explain`` from :func:`add_options`, with the surrogates loaded."""
-    Options(**chosen(options))  # refuses what is wrong before a model is loaded
+    given = chosen(options)
+    Options(**given)  # refuses what is wrong before a model is loaded
     say = None if options.quiet else note
     names = options.surrogate or [EMBEDDED]
     return {
-        **chosen(options),
+        **given,
         "surrogate": [surrogate.load_surrogate(name, **running(options), say=say) for name in names],
         "progress": False if options.quiet else "auto",
     }
 
 
-def emit(explanation: Explanation, options: argparse.Namespace) -> None:
-    """Write the requested files and show the explanation."""
+def follow(items: Iterable[RankedSentence | Explanation], options: argparse.Namespace) -> Explanation:
+    """Print sentences of the answer with their ranking as they come; returns the explanation."""
+    width = shutil.get_terminal_size().columns
+    for item in items:
+        if isinstance(item, Explanation):
+            return item
+        if options.quiet:
+            continue
+        note(" ".join(item.text.split()))
+        e = item.explanation
+        for part in item.top(_SHOWN):
+            if has_share(e, part.index):
+                where = e.prompt.where(e.features[part.index].part)
+                line = f"{part.normalized_weight:.0%} {where}{': ' if where else ''}{part.text}"
+                note(f"    {shorten(line, max(width - 5, 20))}")
+    raise AssertionError("a stream ends with the explanation")
+
+
+def emit(explanation: Explanation, options: argparse.Namespace, *, save: bool = True) -> None:
+    """Write the requested files and show the explanation; ``save`` says whether --json is for it."""
     from ropelime.views.terminal import show, to_svg
 
-    if options.json:
+    how = {name: getattr(options, name) for name in ("top", "full", "details")}
+    if options.json and save:
         explanation.save(options.json)
     if options.html:
         explanation.to_html(options.html)
     if options.svg:
-        write_text(options.svg, to_svg(explanation, top=options.top))
+        write_text(options.svg, to_svg(explanation, **how))
     if options.quiet:
         return
     if options.cite:
@@ -258,6 +305,6 @@ def emit(explanation: Explanation, options: argparse.Namespace) -> None:
         for warning in explanation.diagnostics.warnings:  # the citations do not show them
             note(f"! {plain(warning)}")
     else:
-        show(explanation, top=options.top)
+        show(explanation, **how)
     for path in filter(None, (options.json, options.html, options.svg)):
         print(f"Written to {path}")

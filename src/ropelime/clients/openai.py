@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -134,6 +135,22 @@ def complete(
     call: Call, server: Server, *, stream: bool = False, on_text: OnText | None = None
 ) -> Answer:
     """As :func:`request`; ``on_text`` is called in this thread, whose interruption cancels it."""
+    with closing(receive(call, server, stream=stream)) as pieces:
+        while True:
+            try:
+                text = next(pieces)
+            except StopIteration as stop:
+                answer: Answer = stop.value
+                return answer
+            if text is not None and on_text is not None:
+                on_text(text)
+
+
+def receive(call: Call, server: Server, *, stream: bool = True) -> Generator[str | None, None, Answer]:
+    """Send one request; yields each piece of the answer as it arrives, and returns all of it.
+
+    None is yielded when nothing is waiting. Closing the generator cancels the request.
+    """
 
     async def work(put: Callable[[str | Answer], None]) -> None:
         put(await request(call, server, stream=stream, on_text=put))
@@ -142,8 +159,7 @@ def complete(
         for item in pool.stream(work):
             if isinstance(item, Answer):
                 return item
-            if item is not None and on_text is not None:
-                on_text(item)
+            yield item
     raise AssertionError("a stream ends with its answer or an error")
 
 

@@ -42,18 +42,22 @@ class Pool:
     ) -> Generator[T | None, None, None]:
         """Yield what functions put out by the function that they get, as it arrives.
 
-        None is yielded now and then while nothing arrives. The first error is raised.
+        None is yielded when all of it has been taken, and then now and then until more arrives. The
+        first error is raised.
         """
         arrived: queue.SimpleQueue[T | Future[None]] = queue.SimpleQueue()
         for function in functions:
             self.submit(partial(function, arrived.put)).add_done_callback(arrived.put)
         left = len(functions)
+        wait = _BEAT
         while left:
             try:
-                item = arrived.get(timeout=_BEAT)
+                item = arrived.get(block=wait > 0, timeout=wait)
             except queue.Empty:
                 yield None
+                wait = _BEAT
                 continue
+            wait = 0.0
             if isinstance(item, Future):
                 item.result()
                 left -= 1

@@ -44,7 +44,7 @@ class Assertion:
 
     kind: str  # "rests_on", "not_rests_on", "grounded" or "no_action_caused_by"
     part: str = ""  # how the part of the prompt is selected, one of PARTS
-    value: int | str = ""  # its index, counted from 0, or its name or text
+    value: int | str = ""  # its number, counted from 1, or its name or text
     # The normalised weight to compare with, the rule above if None; the share of the sentences; or the
     # chance that a tool's output caused a call.
     limit: float | None = None
@@ -119,7 +119,7 @@ def _selector(kind: str, selector: Any) -> tuple[str, int | str]:
         raise unknown("part of a prompt", part, PARTS)
     expected = int if part in ("document", "message") else str
     if isinstance(value, bool) or not isinstance(value, expected) or value == "":
-        needs = "a number, counted from 0" if expected is int else "a text"
+        needs = "a number, counted from 1," if expected is int else "a text"
         raise InputError(f"{kind}: {part} must be {needs}, not {value!r}.")
     return part, value
 
@@ -219,14 +219,14 @@ def _features(e: ExplanationData, assertion: Assertion) -> Masks:
         if prompt.kind != needs:
             raise InputError(f"{part!r} needs {needs}=[...]; this is a {prompt.kind}.")
         count = len(prompt.parts if needs == "context" else prompt.messages)
-        if isinstance(value, int) and not 0 <= value < count:
-            raise InputError(f"There is no {part} {value}; they are 0 to {count - 1}.")
+        if isinstance(value, int) and not 1 <= value <= count:
+            raise InputError(f"There is no {part} {value}; they are counted from 1 to {count}.")
         if part == "role":
             inside = [prompt.messages[f.part].role == value for f in e.features]
         elif part == "source":
             inside = [f"/{prompt.origin(f.part).source}".endswith(f"/{value}") for f in e.features]
         else:
-            inside = [f.part == value for f in e.features]
+            inside = [f.part + 1 == value for f in e.features]
     if not any(inside):
         raise InputError(f"No feature is in {assertion.selected}.")
     return np.array(inside)

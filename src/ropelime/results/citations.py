@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,15 +14,17 @@ from ropelime.errors import RopeLimeError
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
 from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
+from ropelime.text import segmentation
 from ropelime.text.lexical import pinned
 from ropelime.text.prompt import Span
-from ropelime.typing import Floats
+from ropelime.typing import Floats, Masks
 
 MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
 ENOUGH = 0.5  # a normalised weight this large is enough, however few features there are
 BESIDE = 0.125  # of the largest weight in the sentence: smaller ones are not cited beside it
 NO_SOURCE = "Not in the documents: no part of the prompt was found to be its source."
+_ASKS = ("?", "？", "؟")  # how a question ends
 MIN_CHANGE = 0.1  # nats per token: a sentence that no mask changed by more rests on nothing
 
 
@@ -131,7 +134,7 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
     - one and a half times what it would be if all features were equal (or a half, if that is less), and
     - an eighth of the largest one in this sentence.
 
-    These are three at most.
+    These are three at most. A plain prompt holds its question too, which is never a source.
     """
     return tuple(
         replace(each, sources=_sources(e, *each.span)) if each.grounded else each
@@ -164,9 +167,12 @@ def _weights(e: ExplanationData, start: int, end: int) -> Floats:
 
 
 def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
-    each = [_weights(part, start, end) for part in e.members or (e,)]
+    sources = ~_questions(e)
+    if not sources.any():
+        return ()
+    each = [_weights(part, start, end) * sources for part in e.members or (e,)]
     shares = np.mean([weights / (np.abs(weights).sum() or 1.0) for weights in each], axis=0)
-    enough = min(FACTOR / len(e.features), ENOUGH)
+    enough = min(FACTOR / int(sources.sum()), ENOUGH)
     threshold = max(enough, BESIDE * float(np.abs(shares).max()))
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES]
     found = [(int(i), e.features[i]) for i in order if shares[i] >= threshold]
@@ -174,6 +180,19 @@ def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, 
         SentenceSource(i, (f.start, f.end), float(shares[i]), f.part, e.prompt.where(f.part))
         for i, f in found
     )
+
+
+def _questions(e: ExplanationData) -> Masks:
+    """(n,) which features of a plain prompt are its question: they lie in a sentence that asks."""
+    asks = np.zeros(len(e.features), dtype=bool)
+    if e.prompt.kind == "prompt":
+        text = e.prompt.text
+        spans = [(a, b) for a, b in segmentation.sentences(text) if text[a:b].rstrip().endswith(_ASKS)]
+        starts = [start for start, _ in spans]
+        for i, feature in enumerate(e.features):
+            at = bisect_right(starts, feature.start) - 1
+            asks[i] = at >= 0 and feature.end <= spans[at][1]
+    return asks
 
 
 def cite(e: ExplanationData) -> Cited:

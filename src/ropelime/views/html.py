@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -21,6 +20,7 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
+from ropelime.views.layout import blocks, pieces
 from ropelime.views.verbatim import code_mark, verbatim
 
 _TITLE = 60  # characters of the answer in the title
@@ -143,25 +143,10 @@ def digest(text: str) -> str:
 
 def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     """The prompt in blocks: chunks or messages with their names, and the text between them."""
-    prompt = e.prompt
-    if prompt.kind == "messages":
-        named = [(m.start, m.end, m.role) for m in prompt.messages if m.end > m.start]
-    elif prompt.kind == "context":
-        names = [prompt.where(i).replace("chunk", "Chunk", 1) for i in range(len(prompt.parts))]
-        named = [(start, end, name) for (start, end), name in zip(prompt.parts, names, strict=True)]
-    else:
-        named = [(0, len(prompt.text), "")]
-    blocks: list[dict[str, Any]] = []
-    at = 0
-    for start, end, label in [*named, (len(prompt.text), len(prompt.text), "")]:
-        between = prompt.text[at:start]
-        if bare := between.strip("\r\n"):
-            at += between.index(bare)
-            blocks.append({"label": "", "pieces": pieces(e, at, at + len(bare))})
-        if end > start:
-            blocks.append({"label": visible(label), "pieces": pieces(e, start, end)})
-        at = end
-    return blocks
+    return [
+        {"label": visible(block.label), "pieces": text_pieces(e, block.start, block.end)}
+        for block in blocks(e.prompt)
+    ]
 
 
 def _groups(e: ExplanationData) -> dict[str, Any]:
@@ -177,25 +162,16 @@ def _groups(e: ExplanationData) -> dict[str, Any]:
     return {"title": titles[prompt.kind], "sums": [] if whole else sums}
 
 
-def pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
+def text_pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A span of the prompt, cut where features begin and end."""
     code = verbatim(e.prompt.text[start:end])
-    cut: list[tuple[int, int, int | None]] = []
-    at = start
-    i = bisect_right(e.features, start, key=lambda feature: feature.end)
-    while i < len(e.features) and e.features[i].start < end:
-        first, last = max(e.features[i].start, start), min(e.features[i].end, end)
-        cut += [(at, first, None), (first, last, i)]
-        at, i = last, i + 1
-    cut.append((at, end, None))
     return [
         {
-            "text": visible(e.prompt.text[a:b]),
-            "feature": feature,
-            **code_mark(code, a - start, b - start),
+            "text": visible(e.prompt.text[piece.start : piece.end]),
+            "feature": piece.feature,
+            **code_mark(code, piece.start - start, piece.end - start),
         }
-        for a, b, feature in cut
-        if a < b
+        for piece in pieces(e, start, end)
     ]
 
 

@@ -13,7 +13,7 @@ from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.traces.steps import Message, Step, ToolCall, TraceData
-from ropelime.views.html import PLACE, document, pieces, static
+from ropelime.views.html import PLACE, document, static, text_pieces
 from ropelime.views.verbatim import verbatim
 
 HEADING = "Why did the agent do that?"
@@ -110,7 +110,7 @@ def _why(trace: TraceData, explained: Explained, texts: dict[str, int]) -> dict[
     for number, placed in enumerate(e.prompt.messages):
         # What a model wrote before its output is one more message than the prompt has.
         given = step.messages[number] if number < len(step.messages) else Message("assistant")
-        cut = pieces(e, placed.start, placed.end)
+        cut = text_pieces(e, placed.start, placed.end)
         text = json.dumps(
             [[piece["text"], piece.get("code", False)] for piece in cut], ensure_ascii=False
         )

@@ -13,6 +13,11 @@
   const TICKS = 40; // features that are marked on the strip beside a long prompt
   const STEPS = 40; // of a shade
   const LEADS = 0.2; // the smallest normalised weight that the headline reports as the finding
+  const LONG = 12000; // characters of a prompt from which what has no weight is folded
+  const LIGHT = 0.05; // of the largest weight, in every sentence of the answer: less is folded
+  const AROUND = 80; // characters on either side of a part with a weight that are never folded
+  const LEAST = 240; // characters that are worth a fold
+  const UNITS = { document: "chunk", spans: "part" }; // what features are called, if not by their granularity
   const MODES = ["sentence", "token"]; // what can be selected in the answer
   const NOTHING = 1e-9; // a smaller share is rounding: the feature has none
   let mounted = 0;
@@ -117,11 +122,11 @@
     /* sums[t * n + i]: the weight of feature i over the tokens before t; a part is a difference of two. */
     const sums = new Float64Array((tokens + 1) * n);
     let largestOfToken = 0;
-    for (let t = 0; t < tokens; t++) {
-      for (let i = 0; i < n; i++) {
-        const weight = data.token_weights[i][t];
-        sums[(t + 1) * n + i] = sums[t * n + i] + weight;
-        largestOfToken = Math.max(largestOfToken, Math.abs(weight));
+    for (let i = 0; i < n; i++) {
+      const own = data.token_weights[i];
+      for (let t = 0; t < tokens; t++) {
+        sums[(t + 1) * n + i] = sums[t * n + i] + own[t];
+        largestOfToken = Math.max(largestOfToken, Math.abs(own[t]));
       }
     }
 
@@ -206,39 +211,142 @@
     /* --- the prompt --- */
     const pieces = Array.from({ length: n }, () => []); // a feature can span several blocks
     const marks = new Array(n);
+    const foldOf = new Array(n); // the fold that a feature is in, until that is unfolded
+    const folds = [];
     const prompt = make("div");
+    const size_of = (some) => some.reduce((sum, piece) => sum + piece.text.length, 0);
+    const light = data.prompt.reduce((sum, block) => sum + size_of(block.pieces), 0) > LONG ? lightest() : null;
+
+    /* Which features have hardly a weight: neither in the whole answer nor in one of its sentences. */
+    function lightest() {
+      const found = new Uint8Array(n).fill(1);
+      const views = data.answer.sentences.map(([a, b]) => (i) => Math.abs(sums[b * n + i] - sums[a * n + i]));
+      for (const weigh of [(i) => Math.abs(whole.weights[i]), ...views]) {
+        let most = 0;
+        for (let i = 0; i < n; i++) most = Math.max(most, weigh(i));
+        for (let i = 0; most > 0 && i < n; i++) if (weigh(i) >= LIGHT * most) found[i] = 0;
+      }
+      whole.order.slice(0, ROWS).forEach((i) => whole.shares[i] && (found[i] = 0));
+      return found;
+    }
+
+    function write(text, piece, flows) {
+      const font = piece.code ? " rl-code" : "";
+      const space = piece.code ? (white) => make("span", "rl-code", white) : (white) => white;
+      if (piece.feature === null) {
+        text.append(make("span", `rl-pinned${font}`, piece.text));
+        return;
+      }
+      const body = piece.text.trim();
+      if (!body) {
+        text.append(piece.text);
+        return;
+      }
+      const from = piece.text.indexOf(body);
+      const span = make("span", `rl-feature${font}`, body);
+      span.setAttribute("role", "button");
+      span.setAttribute("aria-pressed", "false");
+      span.dataset.feature = piece.feature;
+      pieces[piece.feature].push(span);
+      marks[piece.feature] = flows;
+      text.append(space(piece.text.slice(0, from)), span, space(piece.text.slice(from + body.length)));
+    }
+
+    /* The pieces of a block in runs that are folded or not; pinned text stays with the run before it. */
+    function runs(block) {
+      const some = block.pieces;
+      const open = some.map((piece) => !light || (piece.feature !== null && !light[piece.feature]));
+      if (!some.some((piece) => piece.feature !== null)) open.fill(true);
+      const heavy = open.slice();
+      for (const [from, step] of [[0, 1], [some.length - 1, -1]]) {
+        for (let i = from, room = 0; i >= 0 && i < some.length; i += step) {
+          if (room > 0) open[i] = true;
+          room = heavy[i] ? AROUND : room - some[i].text.length;
+        }
+      }
+      const found = [];
+      some.forEach((piece, i) => {
+        const last = found[found.length - 1];
+        if (last && last.open === open[i]) last.pieces.push(piece);
+        else found.push({ open: open[i], pieces: [piece] });
+      });
+      found.forEach((run) => (run.open = run.open || (found.length > 1 && size_of(run.pieces) < LEAST)));
+      return found;
+    }
+
+    /* "12 sentences without weight"; a feature may be in several pieces. */
+    function weightless(some) {
+      const inside = new Set(some.map((piece) => piece.feature).filter((i) => i !== null));
+      const share = [...inside].reduce((sum, i) => sum + (whole.shares[i] ? whole.scores[i] : 0), 0);
+      const unit = UNITS[data.granularity] || data.granularity || "part";
+      const many = `${inside.size.toLocaleString("en")} ${unit}${inside.size === 1 ? "" : "s"}`;
+      return `${many} ${share > 0 ? `with ${percent(share)} of all weight` : "without weight"}`;
+    }
+
+    /* Folded text is one node, which the browser's search finds and opens; its parts are made when somebody
+       wants to use them, and not by the search, whose match would be lost. */
+    function folded(place) {
+      const summary = make("summary");
+      const details = make("details", "rl-folded", summary);
+      const held = { details, texts: [], count: 0, pieces: [] };
+      summary.addEventListener("click", () => unfold(held));
+      details.addEventListener("pointerdown", () => details.open && unfold(held));
+      details.addEventListener("toggle", () => regroup());
+      folds.push(held);
+      place.append(details);
+      return held;
+    }
+    function into(held, text, some, flows) {
+      held.texts.push([text, some, flows]);
+      held.pieces.push(...some);
+      some.forEach((piece) => piece.feature !== null && (foldOf[piece.feature] = held));
+      text.textContent = some.map((piece) => piece.text).join("");
+    }
+    function unfold(held) {
+      if (!held.texts) return;
+      const made = held.texts;
+      held.texts = null;
+      for (const [text, some, flows] of made) {
+        text.textContent = "";
+        some.forEach((piece) => {
+          write(text, piece, flows);
+          foldOf[piece.feature] = undefined;
+        });
+      }
+      drawPrompt();
+      regroup();
+    }
+
+    let closed = null; // a fold of whole blocks, which those that follow join
     for (const block of data.prompt) {
       const box = make("div", "rl-block");
+      const flows = block.pieces.length <= FLOWS;
       if (block.label) {
         const label = make("p", "rl-label", block.label);
         label.setAttribute("dir", "auto");
         box.append(label);
       }
+      const cuts = runs(block);
       const text = make("div", "rl-words");
       text.setAttribute("dir", "auto");
-      for (const piece of block.pieces) {
-        const font = piece.code ? " rl-code" : "";
-        if (piece.feature === null) {
-          text.append(make("span", `rl-pinned${font}`, piece.text));
-          continue;
-        }
-        const body = piece.text.trim();
-        if (!body) {
-          text.append(piece.text);
-          continue;
-        }
-        const from = piece.text.indexOf(body);
-        const span = make("span", `rl-feature${font}`, body);
-        span.setAttribute("role", "button");
-        span.setAttribute("aria-pressed", "false");
-        span.dataset.feature = piece.feature;
-        pieces[piece.feature].push(span);
-        marks[piece.feature] = block.pieces.length <= FLOWS;
-        const space = piece.code ? (white) => make("span", "rl-code", white) : (white) => white;
-        text.append(space(piece.text.slice(0, from)), span, space(piece.text.slice(from + body.length)));
-      }
       box.append(text);
+      if (cuts.length === 1 && !cuts[0].open) {
+        closed = closed || folded(prompt);
+        closed.count += 1;
+        closed.details.append(box);
+        into(closed, text, block.pieces, flows);
+        continue;
+      }
+      closed = null;
+      for (const run of cuts) {
+        if (run.open) run.pieces.forEach((piece) => write(text, piece, flows));
+        else into(folded(text), text.lastChild.appendChild(make("div")), run.pieces, flows);
+      }
       prompt.append(box);
+    }
+    for (const held of folds) {
+      const many = held.count > 1 ? `${held.count.toLocaleString("en")} blocks, ` : "";
+      held.details.firstChild.textContent = `\u22ef ${many}${weightless(held.pieces)}`;
     }
     const legend = make("p", "rl-legend");
     const samples = data.signs
@@ -263,13 +371,21 @@
       });
       return sum;
     }, 0);
+    const unfoldAll = make("button", "rl-unfold", "Unfold all");
+    unfoldAll.type = "button";
+    unfoldAll.hidden = folds.length === 0;
+    unfoldAll.addEventListener("click", () => {
+      const open = folds.some((held) => !held.details.open);
+      folds.forEach((held) => (held.details.open = open) && unfold(held));
+      unfoldAll.textContent = open ? "Fold" : "Unfold all";
+    });
     const promptBox = make(
-      "section", "rl-card rl-prompt", make("div", "rl-bar", promptTitle, legend),
+      "section", "rl-card rl-prompt", make("div", "rl-bar", promptTitle, legend, unfoldAll),
       ticks.length ? make("div", "rl-long", prompt, strip) : prompt
     );
     promptBox.setAttribute("aria-labelledby", promptTitle.id);
     promptTitle.after(make(
-      "p", "rl-hidden", "Arrow keys move between parts, Enter pins one, Escape releases it."
+      "p", "rl-hidden", "Arrow keys move between parts, Enter pins one or unfolds, Escape releases it."
     ));
 
     /* --- the answer --- */
@@ -446,6 +562,7 @@
     let timer = 0;
     let leave = () => {};
     let leaveRows = () => {};
+    let leavePrompt = () => {};
     let lit = []; // elements that are outlined because their feature is selected
     let pressed = null;
 
@@ -626,7 +743,8 @@
         leaveRows();
         leaveRows = group(list, rows.map((at) => at.button));
       }
-      const top = Math.max(1e-12, ...entries.map((each) => Math.max(each.score, each.ends ? each.ends[1] : 0)));
+      const sizes = entries.map((each) => Math.max(each.score, each.ends ? each.ends[1] : 0));
+      const top = sizes.reduce((most, size) => Math.max(most, size), 1e-12);
       rows.forEach((at, place) => {
         const { text, score, shared, sign, signed, place: rank, feature: i, ends } = entries[place];
         at.button.dataset.feature = i;
@@ -697,6 +815,8 @@
     follow(answer, "[data-part][role]", parts, (at) => at.dataset.part);
     /* A clicked feature may be far up or down a long prompt. */
     function reveal(i) {
+      if (foldOf[i]) unfold(foldOf[i]);
+      for (let at = pieces[i][0].parentNode; at !== prompt; at = at.parentNode) if (at.tagName === "DETAILS") at.open = true;
       const { top, bottom } = pieces[i][0].getBoundingClientRect();
       if (top < 0 || bottom > window.innerHeight) pieces[i][0].scrollIntoView({ block: "center" });
     }
@@ -711,7 +831,7 @@
       const box = strip.getBoundingClientRect();
       const at = ((event.clientY - box.top) / box.height) * length;
       const near = (best, middle, i) => (Math.abs(middle - at) < Math.abs(middles[best] - at) ? i : best);
-      pieces[middles.reduce(near, 0)][0].scrollIntoView({ block: "center" });
+      reveal(middles.reduce(near, 0));
     });
     function reset() {
       parts.pin = chosen.pin = parts.point = chosen.point = null;
@@ -732,7 +852,14 @@
     window.addEventListener("beforeprint", wasOpen);
     window.addEventListener("afterprint", asBefore);
 
-    group(prompt, pieces.flat());
+    /* What is in a closed fold cannot be reached by keys; its line can. */
+    function regroup() {
+      leavePrompt();
+      const all = [...prompt.querySelectorAll(".rl-feature, summary")];
+      const away = (item) => item.tagName !== "SUMMARY" && item.closest("details:not([open])");
+      leavePrompt = group(prompt, all.filter((item) => !away(item)));
+    }
+    regroup();
     choose(words.sentence.length > 1 ? "sentence" : "token");
     cancelAnimationFrame(frame);
     draw();
