@@ -111,12 +111,16 @@ def explain_steps(
         if isinstance(why, Exception):
             made.append(why)
             continue
-        why = replace(why, cost=why.cost + before)
-        spans = step.call_spans or ((0, len(step.output)),)
-        tools = tool_names(step.prompt())
-        ways = (why if span == why.span else for_output(why, *span) for span in spans)
-        made.append(ExplainedStep(step, why, tuple(decide(way, tools=tools) for way in ways)))
+        made.append(decided(step, replace(why, cost=why.cost + before)))
     return made
+
+
+def decided(step: Step, why: Explanation) -> ExplainedStep:
+    """A step with the explanation of its output, and who decided on each action in it."""
+    spans = step.call_spans or ((0, len(step.output)),)
+    tools = tool_names(step.prompt())
+    ways = (why if span == why.span else for_output(why, *span) for span in spans)
+    return ExplainedStep(step, why, tuple(decide(way, tools=tools) for way in ways))
 
 
 def _task(step: Step, options: Options, earlier: Step | None) -> Task:

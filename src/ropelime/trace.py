@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import FORGIVEN, InputError
 from ropelime.explain import SCORING_MASKS
+from ropelime.files import write_text
 from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
 from ropelime.progress import note, reporting
@@ -19,6 +21,7 @@ from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.traces.reading import read
 from ropelime.traces.steps import Message, Step, TraceData
+from ropelime.views.timeline import timeline_page
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -132,6 +135,20 @@ class Trace(TraceData):
                         reached[hop.from_step] = reached.get(hop.from_step, 0.0) + hop.reach
         return tuple(found)
 
+    def to_html(
+        self, path: str | os.PathLike[str] | None = None, *, explained: Sequence[ExplainedStep] = ()
+    ) -> str:
+        """The run as one self-contained page, a timeline of its steps.
+
+        Args:
+            path: Where to write it too; an existing file is replaced in one step or not at all.
+            explained: The steps that were explained; all others are listed without an explanation.
+        """
+        page = timeline_page(self, explained)
+        if path is not None:
+            write_text(Path(path), page)
+        return page
+
     def _hops(self, explained: ExplainedStep, reach: float) -> list[Hop]:
         step, found = explained.step, []
         spans = step.call_spans or ((0, len(step.output)),)
@@ -140,32 +157,13 @@ class Trace(TraceData):
             mattered = [
                 Hop(
                     step.number, decision.action, number, message.role, share, text,
-                    self._source(step, number), reach * share, message.name,
+                    self.source(step, number), reach * share, message.name,
                 )
                 for number, message in enumerate(_messages(step))
                 for share, text in _mattering(one, number)
             ]  # fmt: skip
             found += sorted(mattered, key=lambda hop: -hop.share)
         return found
-
-    def _source(self, step: Step, number: int) -> int | None:
-        """The earlier step of a model that a message came from, or that called the tool whose it is."""
-        if number >= len(step.messages):  # it was written in this step
-            return None
-        message = step.messages[number]
-        ids = {message.tool_call_id, *(call.id for call in message.tool_calls)} - {""}
-        if message.role == "tool" and not ids:  # the call is in the message before the results
-            writers = [i for i in range(number) if step.messages[i].role == "assistant"]
-            return self._source(step, writers[-1]) if writers else None
-        for earlier in reversed(self.model_steps):
-            if earlier.number >= step.number or earlier.trace_id != step.trace_id:
-                continue
-            if ids & {call.id for call in earlier.calls}:
-                return earlier.number
-            wrote = message.content.strip()
-            if message.role == "assistant" and wrote and earlier.text.strip() == wrote:
-                return earlier.number
-        return None
 
 
 def _explained(

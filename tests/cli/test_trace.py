@@ -170,10 +170,16 @@ def test_steps_that_cannot_be_explained_are_named(tmp_path: Path, capsys: Captur
     assert "There is no step 7" in capsys.readouterr().err
 
 
+def test_a_timeline_is_written_with_and_without_explanations(tmp_path: Path, capsys: Capture) -> None:
+    page = tmp_path / "run.html"
+    assert main(["trace", written(tmp_path, otel()), "--html", str(page)]) == 0
+    assert f"Written to {page}" in capsys.readouterr().out
+    assert "ropelime.timeline" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
-    [(["--hops", "3"], "--hops needs --step"), (["--html", "x.html"], "--html needs --step"),
-     (["--otlp", "x.json"], "--otlp needs --step or --all")],
+    [(["--hops", "3"], "--hops needs --step"), (["--otlp", "x.json"], "--otlp needs --step or --all")],
 )  # fmt: skip
 def test_what_goes_together(how: list[str], message: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["trace", written(tmp_path, otel()), *how]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ Open = Callable[..., Page]
 TOY = toy(output=TWO, surrogate=additive(COEF[:, :2]))
 
 
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+@contextmanager
+def opening(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Open the report of an explanation from a file, without a network; nothing may go wrong in it."""
     contexts, wrong = [], []
 
@@ -51,6 +52,12 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    with opening(browser, tmp_path) as open_it:
+        yield open_it
 
 
 def settle(page: Page) -> None:
@@ -144,6 +151,59 @@ def test_tokens_of_the_answer_too(open_page: Open) -> None:
     assert ranking(page)[:3] == expected(e)[:3]
 
 
+def test_what_can_be_chosen_is_named(open_page: Open) -> None:
+    page = open_page(TOY)
+    assert page.inner_text(".rl-shown") == "Choose a sentence to see what carried it."
+    page.get_by_text("Tokens", exact=True).click()
+    settle(page)
+    assert page.inner_text(".rl-shown") == "Choose a token to see what carried it."
+
+
+def test_the_first_screen_has_no_jargon(open_page: Open) -> None:
+    page = open_page(signalled())
+    shown = page.inner_text(".ropelime")
+    for word in ("nats", "R²", "Effective sample size", "per output token", "cached", "KV cache"):
+        assert word not in shown
+    page.get_by_text("Diagnostics, cost and configuration").click()
+    assert "Effective sample size" in page.inner_text(".ropelime")
+
+
+def test_documents_are_summed(open_page: Open) -> None:
+    names = ("One", "Two")
+    chunks = [{"text": f"{name} lamps. {name} cups.", "source": f"{name}.txt"} for name in names]
+    e = explain(
+        context=[*chunks, {"text": "Three lamps.", "source": "One.txt"}], question="Why?", output=TWO,
+        surrogate=additive(np.array([[1.0, 1], [2, 0], [0, 4], [0, 0], [1, 0]])), target="nll",
+        kernel="uniform", progress=False,
+    )  # fmt: skip
+    page = open_page(e)
+    assert page.locator(".rl-row").count() == 5
+    page.get_by_text("Documents", exact=True).click()
+    settle(page)
+    assert ranking(page) == [("One.txt", "56%"), ("Two.txt", "44%")]
+    page.locator(".rl-sentence").nth(1).hover()
+    settle(page)
+    assert ranking(page) == [("Two.txt", "80%"), ("One.txt", "20%")]
+    page.get_by_text("Parts", exact=True).click()
+    settle(page)
+    assert ranking(page)[0][0] == "Two lamps."
+    assert not open_page(TOY).get_by_text("Parts", exact=True).is_visible(), "one text has none"
+
+
+def test_code_and_tables_line_up(open_page: Open) -> None:
+    text = "See the list.\n\n| town | size |\n|------|------|\n| Ulm  | 9    |\n\nWhich one?"
+    e = explain(
+        text, "So.", surrogate=additive([1.0, 2, 3, 4]), target="nll", kernel="uniform", progress=False
+    )
+    page = open_page(e)
+    fonts = page.evaluate(
+        """() => [...document.querySelectorAll(".rl-feature")].map((f) =>
+            getComputedStyle(f).fontFamily.includes("monospace"))"""
+    )
+    assert fonts[0] is fonts[-1] is False
+    assert set(fonts[1:-1]) == {True}
+
+
 def test_a_weight_per_token_is_a_mean_over_the_part(open_page: Open) -> None:
     data = payload(toy(output=TWO, surrogate=additive(COEF[:, :2])))
     whole = {**data, "mean": True, "answer": {**data["answer"], "sentences": [[0, 2]]}}
@@ -153,13 +213,16 @@ def test_a_weight_per_token_is_a_mean_over_the_part(open_page: Open) -> None:
     page.get_by_text("Sentences", exact=True).click()
     page.locator(".rl-sentence").first.click()
     settle(page)
-    assert f"weight +{COEF[0, :2].mean():.3g} nats" in page.inner_text(".rl-figures")
+    page.get_by_text("Figures", exact=True).click()
+    assert f"weight +{COEF[0, :2].mean():.3g} nats" in page.inner_text(".rl-computed")
 
 
 @pytest.mark.parametrize("how", ["point", "tab", "row"])
 def test_a_feature_shows_its_figures(open_page: Open, how: str) -> None:
     e = with_intervals()
     page = open_page(e)
+    assert "nats" not in page.inner_text(".rl-detail"), "figures unfold"
+    page.get_by_text("Figures", exact=True).click()
     feature = page.locator(".rl-feature").nth(4)  # "white", which opposes
     if how == "point":
         feature.hover()
@@ -184,16 +247,19 @@ def test_signals_may_have_the_names_that_javascript_uses(open_page: Open) -> Non
     e = signalled()
     named = dict(zip(("__proto__", "constructor"), e.signals.values(), strict=True))
     page = open_page(replace(e, signals=named))
+    page.get_by_text("Figures", exact=True).click()
     assert page.inner_text(".rl-signals") == "__proto__ 50% · constructor 90%"
 
 
 def test_a_feature_shows_its_signals(open_page: Open) -> None:
     page = open_page(signalled())
+    page.get_by_text("Figures", exact=True).click()
     assert page.inner_text(".rl-signals") == "shift 50% · words 90%", "of the first in the ranking"
     page.locator(".rl-feature", has_text="blue").hover()
     settle(page)
     assert page.inner_text(".rl-signals") == "shift 10% · words 10%"
-    assert page.inner_text(".rl-figures >> nth=0") == "weight 0.1 (nats) · 90% interval 0% to 20%"
+    assert page.inner_text(".rl-range") == "90% interval 0% to 20%"
+    assert page.inner_text(".rl-computed p >> nth=0") == "weight 0.1 (nats)"
     page.wait_for_function(
         "() => document.querySelector('[role=status]').textContent.includes('words 10%')"
     )

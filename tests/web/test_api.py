@@ -24,7 +24,7 @@ from ropelime.options import PRESETS, Options
 from ropelime.text import features, segmentation
 from ropelime.web import api
 from ropelime.web import settings as web_settings
-from ropelime.web.schema import SentenceView, parsed
+from ropelime.web.schema import ExplainRequest, SentenceView, parsed
 from ropelime.web.service import Service, snippet
 from toy import invented
 from web_server import (
@@ -515,7 +515,7 @@ WRONG = {
 def test_the_first_errors_are_enough(client: httpx.Client, body: str) -> None:
     """A million wrong items would take half a gigabyte to list."""
     with pytest.raises(RequestValidationError) as raised:
-        parsed(body.encode())
+        parsed(body.encode(), ExplainRequest)
     assert 1 <= len(raised.value.errors()) <= 5
     headers = {"content-type": "application/json"}
     errors = refusal(client.post("/api/jobs", content=body, headers=headers), 422)["errors"]
@@ -527,9 +527,9 @@ def test_bodies_are_parsed_beside_the_event_loop(
 ) -> None:
     threads: list[str] = []
 
-    def parse(body: bytes) -> Any:
+    def parse(body: bytes, model: Any) -> Any:
         threads.append(threading.current_thread().name)
-        return parsed(body)
+        return parsed(body, model)
 
     monkeypatch.setattr(api, "parsed", parse)
     assert client.post("/api/jobs", json=PLAIN).status_code == 202

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 import ropelime
+import trace_samples
 from ropelime import example
 from ropelime.options import Options
 from ropelime.surrogate import FunctionSurrogate
@@ -302,7 +304,7 @@ def test_a_request_of_another_client_is_kept_whole(tmp_path: Path, open_page: Op
 
 
 def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: Open) -> None:
-    with live(settings(tmp_path, grace=0.3)) as (client, service):
+    with live(settings(tmp_path, grace=1.5)) as (client, service):  # a busy machine reloads slowly
         model = Slow(0.05)
         service._loaded["tiny"] = model
         page = open_page(str(client.base_url))
@@ -543,7 +545,14 @@ def test_nothing_keeps_anybody_out(
     page.evaluate("document.getElementById('progress').hidden = false")
     page.evaluate("document.getElementById('enter').hidden = false")
     assert serious(page) == []
-    for address in (f"#/e/{names[0]}", f"#/compare/{'/'.join(names)}", "#/compare", "#/history", "#/x"):
+    for address in (
+        f"#/e/{names[0]}",
+        f"#/compare/{'/'.join(names)}",
+        "#/compare",
+        "#/history",
+        "#/runs",
+        "#/x",
+    ):
         page.goto(f"{url}/{address}")
         settle(page)
         page.wait_for_load_state("networkidle")
@@ -651,3 +660,153 @@ def test_a_damaged_entry_can_be_deleted(open_page: Open, tmp_path: Path) -> None
             broken.locator("button").click()
         until(lambda: page.locator("#entries .entry").count() == 1)
         assert [row.id for row in service.history.page(9)] == names[:1]
+
+
+def run_file(folder: Path, text: str = trace_samples.RESULT) -> Path:
+    """A run of an agent as a file."""
+    messages = trace_samples.openai(reasoning=False)
+    messages[3]["content"] = text
+    file = folder / "bills.json"
+    file.write_text(json.dumps(messages), encoding="utf-8")
+    return file
+
+
+def test_a_run_is_opened_and_explained_with_the_keyboard(
+    server: tuple[str, Service], open_page: Open, tmp_path: Path
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = open_page(f"{server[0]}/#/runs")
+    assert axe.run(page).response["violations"] == []
+    page.locator("#open-run").focus()
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(run_file(tmp_path))
+    page.wait_for_selector("#timeline .tl-step")
+    assert page.title() == "bills.json · RoPE-LIME"
+    assert page.locator(".tl-step h2").all_inner_texts() == [
+        "1. Model",
+        "2. Tool find_bill",
+        "3. Model",
+    ]
+    page.get_by_role("button", name="Explain step 3").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#step-3 .tl-decision")
+    assert page.evaluate("() => document.activeElement.id") == "step-3"
+    tool = page.locator("#step-3 .tl-bar[data-decider=tool] > summary")
+    if not tool.is_visible():
+        page.locator("#step-3 .tl-bars .tl-fold > summary").click()
+    tool.focus()
+    page.keyboard.press("Enter")
+    message = page.locator("#step-3 .tl-bar[data-decider=tool] .tl-message")
+    message.wait_for()
+    assert trace_samples.RESULT in message.inner_text()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # the link to the step that called the tool
+    assert page.evaluate("() => document.activeElement.id") == "step-1"
+    assert "#/run/" in page.url
+    assert axe.run(page).response["violations"] == []
+    page.get_by_role("link", name="All figures of this step").click()
+    page.wait_for_selector("#mount .ropelime")
+    assert page.locator(".rl-label").all_inner_texts() == ["system", "user", "assistant", "tool"]
+    page.go_back()
+    page.wait_for_selector("#step-3 .tl-decision")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download HTML").click()
+    assert "ropelime.timeline" in Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_all_steps_of_a_run_are_explained(
+    server: tuple[str, Service], open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(f"{server[0]}/#/runs", viewport={"width": 360, "height": 740})
+    page.set_input_files("#run-file", run_file(tmp_path, " ".join(HOSTILE[:7])))
+    page.get_by_role("button", name="Explain all 2 steps").click()
+    page.wait_for_selector("#step-3 .tl-decision")
+    assert page.locator("#step-1 .tl-decision").count() == 1
+    for summary in page.locator(".tl-bar > summary").all():
+        if summary.is_visible():
+            summary.click()
+    assert page.evaluate("() => window.broken") is None
+    assert HOSTILE[0] in page.inner_text("#step-2")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("link", name="Agent runs").click()
+    entry = page.locator("#run-entries .entry").first
+    entry.wait_for()
+    for _ in range(2):
+        entry.locator("button").click()
+    page.wait_for_function("() => document.getElementById('says').textContent === 'Deleted.'")
+
+
+def test_a_file_that_is_not_a_run_says_why(
+    server: tuple[str, Service], open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(f"{server[0]}/#/runs", allow="status of 422")
+    for name, held, words in (
+        ("other.json", b'{"a": 1}', "other.json is not a trace"),
+        ("log.eval", b"PK\x03\x04\xff\xfe", "inspect log convert"),
+        ("big.json.gz", gzip.compress(b" " * 3_000_000), "larger than this server accepts"),
+    ):
+        (tmp_path / name).write_bytes(held)
+        page.set_input_files("#run-file", tmp_path / name)
+        page.locator("#run-wrong", has_text=words).wait_for()
+    packed = tmp_path / "run.json.gz"
+    packed.write_bytes(gzip.compress(run_file(tmp_path).read_bytes()))
+    page.set_input_files("#run-file", packed)
+    page.wait_for_selector("#timeline .tl-step")
+
+
+def test_a_chat_with_tool_calls_is_explained(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(server[0])
+    page.get_by_text("Chat", exact=True).click()
+    page.fill("#messages", json.dumps(trace_samples.openai(reasoning=False)))
+    page.get_by_label("Split the prompt into").select_option(label="messages")
+    run(page)
+    assert page.locator(".rl-label").all_inner_texts() == ["system", "user", "assistant", "tool"]
+    assert page.inner_text(".rl-answer-text").startswith(trace_samples.ANSWER)
+
+
+def test_the_history_is_searched(server: tuple[str, Service], open_page: Open) -> None:
+    page = open_page(f"{server[0]}/#/history")
+    page.locator(".entry").first.wait_for()
+    page.get_by_label("Search prompts, answers and sources").fill("it is LARGE")
+    until(lambda: page.locator("#entries .entry").count() == 1)
+    assert "Berlin. It is large." in page.inner_text("#entries")
+    page.get_by_label("Search").fill("nowhere at all")
+    page.wait_for_selector("#no-match:visible")
+    page.get_by_label("Search").fill("")
+    until(lambda: page.locator("#entries .entry").count() > 1)
+
+
+def test_a_comparison_shows_what_differs(server: tuple[str, Service], open_page: Open) -> None:
+    url, service = server
+    names = [row.id for row in service.history.page(9, words="What lies on the Seine?")][:2]
+    page = open_page(f"{url}/#/compare/{'/'.join(names)}")
+    page.wait_for_selector("#changes:visible")
+    kept = [service.history.explanation(name) for name in names]
+    assert kept[0] is not None
+    assert kept[1] is not None
+    gaps = kept[1].normalized_weights - kept[0].normalized_weights
+    rows = page.locator("#changes-rows tr").all_inner_texts()
+    assert len(rows) == 2
+    points = f"{round(100 * abs(gaps).max())}"
+    assert points == "0" or f"{points} points" in rows[0]
+    assert f"{round(100 * abs(gaps).sum() / 2)}% of all weight" in page.inner_text("#changes-lead")
+
+
+def test_sources_of_files_are_shown_and_summed(
+    server: tuple[str, Service], open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(server[0])
+    page.get_by_text("Documents", exact=True).click()
+    for name in ("seine", "spree"):
+        (tmp_path / f"{name}.txt").write_text(f"The {name} is long. It is wide.", encoding="utf-8")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open text files").click()
+    chooser.value.set_files([tmp_path / "seine.txt", tmp_path / "spree.txt"])
+    page.wait_for_selector("#document-2")
+    page.fill("#output", "It is long.")
+    run(page)
+    assert page.locator(".rl-label").all_inner_texts() == ["Chunk 1, seine.txt", "Chunk 2, spree.txt"]
+    page.locator("#mount").get_by_text("Documents", exact=True).click()
+    settle(page)
+    assert sorted(page.locator(".rl-row-words").all_inner_texts()) == ["seine.txt", "spree.txt"]

@@ -106,6 +106,6 @@ def test_nothing_breaks_what_is_there(case: Case[Any], service: Service, made: s
 def test_the_description_is_what_is_served(service: Service) -> None:
     served = create_app(service.settings).openapi()["paths"]
     operations = [served[path].pop(method) for path in served for method in list(served[path])]
-    assert len(operations) == 11
+    assert len(operations) == 17
     assert all(operation.pop("security") == [{"HTTPBearer": []}] for operation in operations)
     assert operations == [op for methods in api.raw_schema["paths"].values() for op in methods.values()]

@@ -39,6 +39,7 @@ examples:
   ropelime trace run.json
   ropelime trace run.json --step 7 --html why.html
   ropelime trace run.json --step 7 --hops 3
+  ropelime trace run.json --all --html run.html
   ropelime trace run.json --all --annotations results.jsonl
 """
 
@@ -54,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hops", type=count, metavar="N", help=text)
     add = parser.add_argument_group("result").add_argument
     add("--json", type=writable, metavar="FILE", help="write the steps, or who decided, as JSON")
-    add("--html", type=writable, metavar="FILE", help="write the explanation of --step as a page")
+    text = "write a page: the explanation of --step, or else a timeline of the run"
+    add("--html", type=writable, metavar="FILE", help=text)
     text = "write who decided as annotations of spans (JSON lines, for Phoenix)"
     add("--annotations", type=writable, metavar="FILE", help=text)
     text = "write who decided as OpenTelemetry spans with gen_ai.evaluation events (OTLP/JSON)"
@@ -82,6 +84,8 @@ def _run(options: argparse.Namespace) -> None:
     if not explaining:
         if options.json:
             _write_json(options.json, trace_dict(found))
+        if options.html:
+            found.to_html(options.html)
         if not options.quiet:
             _list(found, options)
         return
@@ -92,24 +96,22 @@ def _run(options: argparse.Namespace) -> None:
         hops = found.follow(made[0].step, hops=options.hops, **_without(chosen, "progress"))
     if not options.quiet:
         _show(made, hops)
-    _write(made, hops, options)
+    _write(found, made, hops, options)
 
 
 def _check(options: argparse.Namespace, explaining: bool) -> None:
     for name in ("annotations", "otlp"):
         if getattr(options, name) and not explaining:
             raise InputError(f"--{name} needs --step or --all.")
-    for name in ("html", "hops"):
-        if getattr(options, name) and options.step is None:
-            raise InputError(f"--{name} needs --step.")
+    if options.hops and options.step is None:
+        raise InputError("--hops needs --step.")
 
 
 def _list(found: Trace, options: argparse.Namespace) -> None:
     from ropelime.views.tables import show_trace
 
     show_trace(found)
-    if options.json:
-        print(f"Written to {options.json}")
+    _name_files(options, "json", "html")
 
 
 def _explained(
@@ -135,23 +137,31 @@ def _show(made: list[ExplainedStep], hops: Sequence[Hop]) -> None:
         show_hops(hops)
 
 
-def _write(made: list[ExplainedStep], hops: Sequence[Hop], options: argparse.Namespace) -> None:
+def _write(
+    found: Trace, made: list[ExplainedStep], hops: Sequence[Hop], options: argparse.Namespace
+) -> None:
     results = [judged for each in made for judged in each.judged()]
     if options.json:
         data = [each.to_dict() for each in made]
         if hops:
             data[0] |= {"hops": [hop.to_dict() for hop in hops], "origins": origins(hops)}
         _write_json(options.json, data)
-    if options.html:
+    if options.html and options.step is not None:
         made[0].explanation.to_html(options.html)
+    elif options.html:
+        found.to_html(options.html, explained=made)
     if options.annotations:
         write_text(options.annotations, annotation_lines(results))
     if options.otlp:
         write_text(options.otlp, otlp_json(results))
     if not options.quiet:
-        for name in ("json", "html", "annotations", "otlp"):
-            if path := getattr(options, name):
-                print(f"Written to {path}")
+        _name_files(options, "json", "html", "annotations", "otlp")
+
+
+def _name_files(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if path := getattr(options, name):
+            print(f"Written to {path}")
 
 
 def _write_json(path: Any, data: Any) -> None:

@@ -51,7 +51,7 @@ def load(path: Path, problems: Problems) -> Any:
             raise InputError(f"{path.name} cannot be decompressed: {error}.") from None
     if raw.startswith(b"PK\x03\x04"):
         return _inspect_zip(raw, path.name, problems)
-    return _parsed(_decoded(raw, path.name), path.name, problems)
+    return parsed(_decoded(raw, path.name), path.name, problems)
 
 
 def _all(file: io.BufferedIOBase, name: str) -> bytes:
@@ -72,8 +72,8 @@ def _decoded(raw: bytes, name: str) -> str:
         raise InputError(f"{name} is neither JSON nor JSON lines: it is not text {what}.") from None
 
 
-def _parsed(given: str, name: str, problems: Problems) -> Any:
-    """One JSON value, or one on each line."""
+def parsed(given: str, name: str, problems: Problems) -> Any:
+    """The data of a text: one JSON value, or one on each line."""
     if not given.strip():
         raise InputError(f"{name} is empty.")
     try:

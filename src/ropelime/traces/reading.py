@@ -12,7 +12,7 @@ from typing import Any
 from ropelime.errors import InputError
 from ropelime.text.display import shorten
 from ropelime.traces import attributes
-from ropelime.traces.contents import Lines, load
+from ropelime.traces.contents import Lines, load, parsed
 from ropelime.traces.inspect_logs import is_inspect, read_inspect
 from ropelime.traces.observations import (
     is_digest,
@@ -43,9 +43,43 @@ def read(source: str | os.PathLike[str] | Any) -> TraceData:
     """The steps of a file, or of its data."""
     problems = Problems()
     if isinstance(source, (str, os.PathLike)):
-        name, data = Path(source).name, load(Path(source), problems)
-    else:
-        name, data = "trace", source
+        return _read(Path(source).name, load(Path(source), problems), problems)
+    return _read("trace", source, problems)
+
+
+def read_text(name: str, text: str, *, most: int) -> TraceData:
+    """The steps of a text of JSON or JSON lines, from somebody who may send anything.
+
+    Args:
+        name: The name of the run, for messages about it.
+        text: What a file holds.
+        most: How many messages all steps together may be given; a list of n messages has up to n² / 2.
+    """
+    problems = Problems()
+    data = parsed(text, name, problems)
+    if _given(data) > most:
+        raise InputError(
+            f"{name} has too many messages for this server. Send one run, or a part of it."
+        )
+    return _read(name, data, problems)
+
+
+def _given(data: Any) -> int:
+    """At most how many messages the steps of lists of messages are given."""
+    found, left = 0, [data]
+    while left:
+        each = left.pop()
+        if isinstance(each, Lines):
+            left += [line for _, line in each.lines]
+        elif isinstance(each, Mapping):
+            left += each.values()
+        elif isinstance(each, list):
+            found += sum(isinstance(item, Mapping) for item in each) ** 2 // 2
+            left += each
+    return found
+
+
+def _read(name: str, data: Any, problems: Problems) -> TraceData:
     try:
         records: dict[str, list[Record]] = {}
         _sort(data, "", records, problems, 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from ropelime.errors import InputError
@@ -183,6 +184,35 @@ class TraceData:
     def model_steps(self) -> tuple[Step, ...]:
         """The calls of models."""
         return tuple(step for step in self.steps if step.kind == "model")
+
+    def source(self, step: Step, number: int) -> int | None:
+        """The number of the earlier step that wrote a message, or made the call whose result it is.
+
+        Args:
+            step: The step that was given the message.
+            number: The message, counted from 0; after those of the prompt comes what the model wrote
+                before its output.
+        """
+        if number >= len(step.messages):  # it was written in this step
+            return None
+        message = step.messages[number]
+        ids = {message.tool_call_id, *(call.id for call in message.tool_calls)} - {""}
+        if message.role == "tool" and not ids:  # the call is in the message before the results
+            writers = [i for i in range(number) if step.messages[i].role == "assistant"]
+            return self.source(step, writers[-1]) if writers else None
+        wrote = message.content.strip() if message.role == "assistant" else ""
+        keys = [("call", each) for each in ids] + ([("text", wrote)] if wrote else [])
+        made = [at for key in keys for at in self._made.get((step.trace_id, *key), ())]
+        return max((at for at in made if at < step.number), default=None)
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str, str], list[int]]:
+        """The numbers of models' steps, by the ids of their calls and by their text."""
+        found: dict[tuple[str, str, str], list[int]] = {}
+        for step in self.model_steps:
+            for key in [("text", step.text.strip()), *(("call", call.id) for call in step.calls)]:
+                found.setdefault((step.trace_id, *key), []).append(step.number)
+        return found
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -22,12 +22,13 @@ from ropelime.typing import Floats
 from ropelime.views.findings import QUESTIONS, findings, has_signs, outcomes, places, verifying
 from ropelime.views.first import STYLE, first_view
 from ropelime.views.layout import blocks, pieces
+from ropelime.views.verbatim import code_mark, verbatim
 
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-_PLACE = '<div id="ropelime"></div>'
+PLACE = '<div id="ropelime"></div>'
 _NO_SCRIPT = "<p>JavaScript is switched off: these are the first parts only.</p>"
 _START = (
     'ropelime.mount(document.getElementById("ropelime"), '
@@ -43,6 +44,7 @@ def payload(e: ExplanationData) -> dict[str, Any]:
     target = TARGETS.get(str(e.config["target"].get("name")))
     return {
         "prompt": _blocks(e),
+        "groups": _groups(e),
         "features": _features(e),
         "order": [ranked.index for ranked in e.top()],
         "answer": _answer(e),
@@ -58,7 +60,8 @@ def payload(e: ExplanationData) -> dict[str, Any]:
         "trust": _trust(e),
         "verified": _verified(e),
         "warnings": [visible(text) for text in e.diagnostics.warnings],
-        "notes": [visible(text) for text in (*findings(e), *e.diagnostics.notes)],
+        "findings": [visible(text) for text in findings(e)],
+        "notes": [visible(text) for text in e.diagnostics.notes],
         "diagnostics": _diagnostics(e),
         "cost": _cost(e),
         "config": [[key, visible(_worded(value))] for key, value in _config(e).items()],
@@ -67,14 +70,13 @@ def payload(e: ExplanationData) -> dict[str, Any]:
 
 def report(e: ExplanationData) -> str:
     """A self-contained document with its style, script and data; it needs no server."""
-    text = json.dumps(payload(e), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return document(
         f"{shorten(visible(e.output), _TITLE)} · RoPE-LIME",
         "Which part of the prompt carried this answer?",
-        f"{_PLACE}\n<noscript>{_NO_SCRIPT}{first_view(e)}</noscript>",
+        f"{PLACE}\n<noscript>{_NO_SCRIPT}{first_view(e)}</noscript>",
         css=static("report.css"),
         scripts=(static("report.js"), _START),
-        data=text.translate(_ESCAPED),
+        data=payload(e),
     )
 
 
@@ -85,7 +87,7 @@ def document(
     *,
     css: str,
     scripts: Sequence[str] = (),
-    data: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> str:
     """A page whose policy allows its own style and scripts, and nothing else.
 
@@ -95,7 +97,7 @@ def document(
         body: What follows, as HTML.
         css: Its style.
         scripts: They run in this order, after the body.
-        data: JSON for the scripts, in an element of its own.
+        data: What the scripts read, as JSON in an element of its own.
     """
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts)
     rules = [
@@ -105,8 +107,11 @@ def document(
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    after = [f'<script type="application/json" id="ropelime-data">{data}</script>'] if data else []
-    after += [f"<script>{script}</script>" for script in scripts]
+    after = [f"<script>{script}</script>" for script in scripts]
+    if data is not None:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        held = text.translate(_ESCAPED)
+        after.insert(0, f'<script type="application/json" id="ropelime-data">{held}</script>')
     return static("page.html").format(
         policy="; ".join(rules),
         title=html.escape(title),
@@ -141,15 +146,33 @@ def digest(text: str) -> str:
 def _blocks(e: ExplanationData) -> list[dict[str, Any]]:
     """The prompt in blocks: chunks or messages with their names, and the text between them."""
     return [
-        {"label": visible(block.label), "pieces": _pieces(e, block.start, block.end)}
+        {"label": visible(block.label), "pieces": text_pieces(e, block.start, block.end)}
         for block in blocks(e.prompt)
     ]
 
 
-def _pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
+def _groups(e: ExplanationData) -> dict[str, Any]:
+    """The features of each document or message; chunks of one source are one document."""
+    prompt, titles = e.prompt, {"context": "Documents", "messages": "Messages", "prompt": ""}
+    groups: dict[str, list[int]] = {}
+    for i, feature in enumerate(e.features if titles[prompt.kind] else ()):
+        where = prompt.where(feature.part)
+        name = prompt.origin(feature.part).source or where[:1].upper() + where[1:]
+        groups.setdefault(name, []).append(i)
+    sums = [{"label": visible(name), "features": own} for name, own in groups.items()]
+    whole = len(sums) == len(e.features)  # the parts are documents or messages themselves
+    return {"title": titles[prompt.kind], "sums": [] if whole else sums}
+
+
+def text_pieces(e: ExplanationData, start: int, end: int) -> list[dict[str, Any]]:
     """A span of the prompt, cut where features begin and end."""
+    code = verbatim(e.prompt.text[start:end])
     return [
-        {"text": visible(e.prompt.text[piece.start : piece.end]), "feature": piece.feature}
+        {
+            "text": visible(e.prompt.text[piece.start : piece.end]),
+            "feature": piece.feature,
+            **code_mark(code, piece.start - start, piece.end - start),
+        }
         for piece in pieces(e, start, end)
     ]
 
@@ -188,10 +211,15 @@ def _answer(e: ExplanationData) -> dict[str, Any]:
             cut[-1][2][1] = number + 1
         at = max(at, start, end)
     cut.append((at, len(e.output), []))
-    pieces = [{"text": visible(e.output[a:b]), "tokens": own or None} for a, b, own in cut if a < b]
+    code = verbatim(e.output)
+    shown = [
+        {"text": visible(e.output[a:b]), "tokens": own or None, **code_mark(code, a, b)}
+        for a, b, own in cut
+        if a < b
+    ]
     grounded = judge_sentences(e)
     return {
-        "pieces": pieces,
+        "pieces": shown,
         "sentences": [list(e.tokens_in(*sentence.span)) for sentence in grounded],
         # Of each sentence: the chance that it comes from the prompt, and whether it is said to.
         "grounding": [
@@ -229,9 +257,6 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         f"its features ({nats}). The larger the drop, the more there is to explain."
     )
     fit = "How much of the variance between masked prompts the sum of single weights explains (R²)."
-    says = d.has_residuals(len(e.features))
-    if not says:
-        fit = "No R²: there are as many scores as unknowns, or the scores do not vary."
     count = "Masked prompts far from the full one count less in the fit; this is how many remain."
     chances = f"{_chance(d.logprob_full)} → {_chance(d.logprob_empty)}"
     scored = len(e.surrogate_scores.masks) - 1
@@ -240,7 +265,7 @@ def _diagnostics(e: ExplanationData) -> list[list[str]]:
         return rows
     return [
         *rows,
-        ["Fit", f"{max(d.r2, 0):.0%}" if says else "none", fit],
+        *([["Fit", f"{max(d.r2, 0):.0%}", fit]] if d.has_residuals(len(e.features)) else []),
         ["Effective sample size", f"{d.effective_samples:.0f} of {scored}", count],
     ]
 

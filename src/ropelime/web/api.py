@@ -1,14 +1,16 @@
-"""The JSON API: jobs, the history and its explanations."""
+"""The JSON API: jobs, the history and its explanations, and runs of agents."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -17,7 +19,9 @@ from ropelime._version import __version__
 from ropelime.options import Options
 from ropelime.text.prompt import naming_field
 from ropelime.views import html
+from ropelime.views.timeline import timeline, timeline_page
 from ropelime.web.events import Events
+from ropelime.web.history import HistoryRow
 from ropelime.web.jobs import Job
 from ropelime.web.schema import (
     Config,
@@ -28,8 +32,14 @@ from ropelime.web.schema import (
     Name,
     OptionView,
     Problem,
+    RunsPage,
+    RunSummary,
+    RunView,
+    S,
+    Sent,
     SentenceView,
     SpanView,
+    StepRequest,
     Summary,
     VerdictView,
     View,
@@ -72,6 +82,8 @@ async def _service(request: Request) -> Service:  # what is not a coroutine is r
 
 
 Here = Annotated[Service, Depends(_service)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Before = Annotated[int | None, Query(ge=0, lt=2**53)]
 At = Annotated[int, Query(ge=0, lt=2**53)]
 # The guard checks the token before any route runs; this only documents it.
 _BEARER = HTTPBearer(auto_error=False, description="The token, where the server requires one.")
@@ -81,6 +93,7 @@ router = APIRouter(
     generate_unique_id_function=lambda route: route.name,  # operations are called as their functions
 )
 _jobs = APIRouter(prefix="/jobs", tags=["jobs"])
+_runs = APIRouter(prefix="/runs", tags=["runs"])
 _history = APIRouter(prefix="/explanations", tags=["history"])
 
 
@@ -105,24 +118,44 @@ def _config(surrogates: tuple[str, ...], limits: Limits) -> str:
     return found.model_dump_json()
 
 
-async def _requested(request: Request, here: Here) -> ExplainRequest:
-    body = await request.body()
-    async with here.parsing:  # a few at a time: what a body becomes takes many times its size
-        here.jobs.make_room()  # before the effort
-        return await run_in_threadpool(parsed, body)
+M = TypeVar("M", bound=BaseModel)
 
 
-_BODY = {"application/json": {"schema": {"$ref": "#/components/schemas/ExplainRequest"}}}
+def _body(model: type[M], *, queued: bool = True, empty: bytes = b"") -> Callable[..., Awaitable[M]]:
+    """A dependency that reads the body of a request: for a job, if it is ``queued``.
+
+    Args:
+        model: What it holds.
+        queued: Whether there must be room in the queue.
+        empty: What an empty one stands for.
+    """
+
+    async def requested(request: Request, here: Here) -> M:
+        body = await request.body()
+        async with here.parsing:  # a few at a time: what a body becomes takes many times its size
+            if queued:
+                here.jobs.make_room()  # before the effort
+            return await run_in_threadpool(parsed, body or empty, model)
+
+    return requested
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    """The documentation of a body that a dependency reads."""
+    schema = model.model_json_schema()
+    if "$defs" in schema:  # it is among the components, as responses hold one
+        schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 @_jobs.post(
     "",
     status_code=202,
     responses=_problems(403, 408, 413, 415, 422, 429),
-    openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    openapi_extra=_takes(ExplainRequest),
 )
 def explain(
-    request: Annotated[ExplainRequest, Depends(_requested)], here: Here, response: Response
+    request: Annotated[ExplainRequest, Depends(_body(ExplainRequest))], here: Here, response: Response
 ) -> JobView:
     """Request an explanation; it is made when its turn comes.
 
@@ -157,17 +190,16 @@ async def events(name: Name, here: Here) -> Response:
 @_history.get("", responses=_problems(422))
 def history(
     here: Here,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
+    limit: Limit = 50,
+    before: Before = None,
+    words: Annotated[str, Query(max_length=200, description="What to search for.")] = "",
 ) -> HistoryPage:
-    """The explanations, the newest first."""
-    rows = here.history.page(limit + 1, before)
-    read = {row.id: summary_of(row.summary, row.id) for row in rows[:limit]}
-    return HistoryPage(
-        items=[summary for summary in read.values() if summary is not None],
-        damaged=[name for name, summary in read.items() if summary is None],
-        next=rows[limit - 1].number if len(rows) > limit else None,
-    )
+    """The explanations, the newest first.
+
+    With ``words``, only those whose prompt, answer or sources have them, as one phrase in any case.
+    """
+    rows = here.history.page(limit + 1, before, words)
+    return HistoryPage(**_page(rows, limit, Summary))
 
 
 @_history.get("/{name}", responses=_problems(404, 422))
@@ -237,8 +269,84 @@ def report(name: Name, here: Here) -> Response:
     return HTMLResponse(page, headers=_attachment(name, "html"))
 
 
+@_runs.post(
+    "",
+    status_code=201,
+    responses=_problems(403, 408, 413, 415, 422),
+    openapi_extra=_takes(Sent),
+)
+def add_run(sent: Annotated[Sent, Depends(_body(Sent, queued=False))], here: Here) -> RunView:
+    """Store a run of an agent, as another tool has written it to a file; nothing is explained yet."""
+    return _run_view(here, here.store_run(sent.name, sent.text))
+
+
+@_runs.get("", responses=_problems(422))
+def runs(here: Here, limit: Limit = 50, before: Before = None) -> RunsPage:
+    """The runs, the newest first."""
+    return RunsPage(**_page(here.history.page(limit + 1, before, of="runs"), limit, RunSummary))
+
+
+@_runs.get("/{name}", responses=_problems(404, 422))
+def run(name: Name, here: Here) -> RunView:
+    """One run: its steps, and who decided on the actions of those that were explained."""
+    return _run_view(here, name)
+
+
+@_runs.post(
+    "/{name}/steps/{step}",
+    status_code=202,
+    responses=_problems(403, 404, 408, 413, 415, 422, 429),
+    openapi_extra=_takes(StepRequest),
+)
+def explain_step(
+    name: Name,
+    step: Annotated[int, Path(ge=1, lt=2**53, description="Its number, counted from 1.")],
+    request: Annotated[StepRequest, Depends(_body(StepRequest, empty=b"{}"))],
+    here: Here,
+    response: Response,
+) -> JobView:
+    """Request the explanation of a step of a model; a job as for any other explanation."""
+    job = here.submit_step(name, step, request)
+    response.headers["location"] = f"/api/jobs/{job.id}"
+    return _view(here, job)
+
+
+@_runs.get("/{name}/run.html", **_text("text/html", "A self-contained page.", 404, 422))
+def run_report(name: Name, here: Here) -> Response:
+    """Download the timeline of a run as one self-contained HTML file."""
+    trace = here.trace(name)
+    page = timeline_page(trace, here.explained(name, trace))
+    return HTMLResponse(page, headers=_attachment(name, "html"))
+
+
+@_runs.delete(
+    "/{name}", status_code=204, response_model=None, responses=_problems(403, 404, 413, 415, 422)
+)
+def forget_run(name: Name, here: Here) -> None:
+    """Delete a run and the explanations of its steps for good."""
+    _found("run", here.history.remove_run(name))
+
+
 router.include_router(_jobs)
+router.include_router(_runs)
 router.include_router(_history)
+
+
+def _page(rows: list[HistoryRow], limit: int, kind: type[S]) -> dict[str, Any]:
+    """A page of a list, from one entry more than it holds."""
+    read = {row.id: summary_of(row.summary, row.id, kind) for row in rows[:limit]}
+    return {
+        "items": [summary for summary in read.values() if summary is not None],
+        "damaged": [name for name, summary in read.items() if summary is None],
+        "next": rows[limit - 1].number if len(rows) > limit else None,
+    }
+
+
+def _run_view(here: Service, name: str) -> RunView:
+    summary, _ = _found("run", here.history.run(name))
+    trace = here.trace(name)
+    view = timeline(trace, here.explained(name, trace))
+    return RunView(summary=RunSummary(**summary), explained=here.history.steps(name), view=view)
 
 
 def _view(here: Service, job: Job) -> JobView:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from ropelime import views
 from ropelime._version import __version__
 from ropelime.errors import InputError
+from ropelime.views.timeline import STYLES
 from ropelime.web import api
 from ropelime.web.guard import Guard
 from ropelime.web.jobs import Busy
@@ -27,7 +28,7 @@ _FILES = {
     "/": _OURS / "index.html",
     "/api.html": _OURS / "api.html",
     **{f"/static/{name}": _OURS / name for name in ("app.css", "app.js", "api.js", "icon.svg")},
-    **{f"/static/{name}": _VIEWS / name for name in ("report.css", "report.js")},
+    **{f"/static/{name}": _VIEWS / name for name in ("report.js", "timeline.js", *STYLES)},
 }
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _WORDS = {"missing": "It is missing.", "json_invalid": "The body is not JSON."}

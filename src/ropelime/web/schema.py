@@ -209,7 +209,43 @@ else:
     )
 
 
-def parsed(body: bytes) -> ExplainRequest:
+class Sent(BaseModel):
+    """A run of an agent to store."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str = Field(max_length=200, description="The name of the file.")
+    text: str = Field(description="What it holds: JSON or JSON lines, in a form that is known.")
+
+
+if TYPE_CHECKING:
+
+    class StepRequest(BaseModel):
+        """How to explain a step."""
+
+        surrogate: str | list[str] | None
+        preset: str
+
+else:
+    _known = _declared()
+    _preset = _known["preset"][1].description
+    StepRequest = create_model(
+        "StepRequest",
+        __config__=ConfigDict(strict=True, extra="forbid"),
+        __doc__="How to explain a step of a run: the options of ``ropelime.explain``.",
+        surrogate=(Given.__annotations__["surrogate"], Given.model_fields["surrogate"]),
+        **{
+            **_known,
+            "preset": (
+                _known["preset"][0],
+                Field("instant", description=_preset),
+            ),
+        },
+    )
+M = TypeVar("M", bound=BaseModel)
+
+
+def parsed(body: bytes, model: type[M]) -> M:
     """The request in a body; a large one takes a while, so call it in a thread."""
     try:
         data = json.loads(body) if body else None
@@ -218,7 +254,7 @@ def parsed(body: bytes) -> ExplainRequest:
     except (ValueError, RecursionError):
         raise HTTPException(400, "The body is nested too deeply, or has too long a number.") from None
     try:
-        return ExplainRequest.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
@@ -262,10 +298,13 @@ class Summary(BaseModel):
     top: TopFeature
 
 
-def summary_of(row: Mapping[str, Any] | None, name: str) -> Summary | None:
+S = TypeVar("S", Summary, "RunSummary")
+
+
+def summary_of(row: Mapping[str, Any] | None, name: str, kind: type[S]) -> S | None:
     """A summary as it was stored under a name; None if it is damaged."""
     try:
-        found = Summary.model_validate(row)
+        found = kind.model_validate(row)
     except ValidationError:
         return None
     return found if found.id == name else None
@@ -277,6 +316,33 @@ class HistoryPage(BaseModel):
     items: list[Summary]
     damaged: list[str] = Field(description="Names of entries that cannot be read, only deleted.")
     next: int | None = Field(description="Pass it as ``before`` for the next page; null on the last.")
+
+
+class RunSummary(BaseModel):
+    """One line of the list of runs."""
+
+    id: str
+    created: str = Field(description="When it was stored, ISO 8601 in UTC.")
+    name: str = Field(description="The name of the file.")
+    form: str = Field(description="What it is, such as ``spans``.")
+    steps: int = Field(description="How many steps it has,")
+    models: int = Field(description="and how many of them call a model.")
+
+
+class RunsPage(BaseModel):
+    """A page of the runs, the newest first."""
+
+    items: list[RunSummary]
+    damaged: list[str] = Field(description="Names of entries that cannot be read, only deleted.")
+    next: int | None = Field(description="Pass it as ``before`` for the next page; null on the last.")
+
+
+class RunView(BaseModel):
+    """A run with what the page's component draws."""
+
+    summary: RunSummary
+    explained: dict[int, str] = Field(description="The names of the explanations of its steps.")
+    view: dict[str, Any] = Field(description="The data of the component, see the HTML download.")
 
 
 class VerdictView(BaseModel):

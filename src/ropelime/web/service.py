@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
 from ropelime.errors import InputError, RopeLimeError
 from ropelime.explain import Explanation, explain_many
 from ropelime.steps import Task
+from ropelime.stepwise import ExplainedStep, decided, explain_steps, prompt_of, refuse
 from ropelime.surrogate import Surrogate, is_served, load_surrogate
 from ropelime.text.display import plain, shorten
 from ropelime.text.features import PARTS, split
 from ropelime.text.prompt import check_text, naming_field, read_prompt
+from ropelime.traces.reading import read_text
+from ropelime.traces.steps import Step, TraceData
 from ropelime.web.history import History
 from ropelime.web.jobs import Job, Jobs
 from ropelime.web.limits import (
@@ -27,11 +34,13 @@ from ropelime.web.limits import (
     check_limit,
     check_options,
 )
-from ropelime.web.schema import ExplainRequest, Given
+from ropelime.web.schema import ExplainRequest, Given, StepRequest
 from ropelime.web.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
 _PARSED = 2  # requests that are parsed at once
+_STEPS = 2000  # of a run
+_GIVEN = 4_000_000  # messages that the steps of a run are given in all; each takes a few bytes
 _SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
@@ -42,6 +51,7 @@ class Order:
     request: ExplainRequest
     labels: tuple[str, ...]
     task: Task
+    step: tuple[str, Step] | None = None  # the run and the step that it is of
 
 
 class Service:
@@ -73,6 +83,61 @@ class Service:
         with naming_field(""):  # an error that names no field is about the request, too
             order = Order(request, self._labels(request.surrogate), self._task(request))
         return self.jobs.submit(order)
+
+    def submit_step(self, run: str, number: int, request: StepRequest) -> Job:
+        """Queue the explanation of a step of a stored run."""
+        trace = self.trace(run)
+        with naming_field("step"):
+            step = trace[number]
+            refuse(step, trace.model_steps)
+            given = {**request.model_dump(exclude_unset=True), "preset": request.preset}
+            sent = {**given, "messages": prompt_of(step), "output": step.output}
+            try:
+                whole = ExplainRequest.model_validate(sent)
+            except ValidationError:
+                raise InputError(f"Step {number} has a message that is not text.") from None
+        with naming_field(""):
+            order = Order(whole, self._labels(whole.surrogate), self._task(whole), (run, step))
+        return self.jobs.submit(order)
+
+    def trace(self, run: str) -> TraceData:
+        """A stored run."""
+        found = self.history.run(run)
+        if found is None:
+            raise HTTPException(404, "There is no run of that name.")
+        return self.read_run(found[0]["name"], found[1])
+
+    def store_run(self, name: str, text: str) -> str:
+        """Store a run that was sent, if it can be read; returns its name in the history."""
+        shown, run = snippet(name) or "run", secrets.token_hex(16)
+        check_text("text", text)
+        trace = self.read_run(shown, text)
+        summary = {
+            "id": run,
+            "created": _now(),
+            "name": shown,
+            "form": trace.form,
+            "steps": len(trace.steps),
+            "models": len(trace.model_steps),
+        }
+        self.history.add_run(run, summary, text)
+        return run
+
+    def read_run(self, name: str, text: str) -> TraceData:
+        """The steps of a run that was sent, if that is within the limits."""
+        with naming_field("text"):
+            trace = read_text(name, text, most=_GIVEN)
+        message = "The run has {given:,} steps and this server takes at most {most:,}."
+        check_limit("text", len(trace.steps), _STEPS, message)
+        return trace
+
+    def explained(self, run: str, trace: TraceData) -> list[ExplainedStep]:
+        """The steps of a run that were explained."""
+        made = []
+        for number, name in sorted(self.history.steps(run).items()):
+            if (why := self.history.explanation(name)) is not None:
+                made.append(decided(trace[number], why))
+        return made
 
     def _labels(self, named: str | list[str] | None) -> tuple[str, ...]:
         known = self.settings.surrogates
@@ -119,17 +184,17 @@ class Service:
         job.start_clock(self.settings.limits.seconds)
         job.patience = SOON
         try:
-            (explanation,) = explain_many([order.task], surrogates, progress=job.report)
+            explanation = _made(order, surrogates, job)
         except RopeLimeError as error:
             field = getattr(error, "field", None)
             raise InputError(self._public(error, order), field=field) from None
-        assert isinstance(explanation, Explanation)
         self.jobs.settle(job)
         job.check()
         job.stage = "saving it"
         summary = _summary(job.id, order, explanation, time.perf_counter() - start)
         sent = order.request.model_dump() | {"surrogate": order.request.surrogate or order.labels[0]}
-        self.history.add(job.id, summary, sent, explanation)
+        of = None if order.step is None else (order.step[0], order.step[1].number)
+        self.history.add(job.id, summary, sent, explanation, step=of)
 
     def _loaded_for(self, job: Job, label: str, task: Task) -> Surrogate:
         """A surrogate with the limits of the server, for one job."""
@@ -152,12 +217,22 @@ class Service:
         return public
 
 
+def _made(order: Order, surrogates: list[Surrogate], job: Job) -> Explanation:
+    if order.step is None:
+        (found,) = explain_many([order.task], surrogates, progress=job.report)
+        assert isinstance(found, Explanation)
+        return found
+    (step,) = explain_steps([order.step[1]], surrogates, order.task.options, progress=job.report)
+    assert isinstance(step, ExplainedStep)
+    return step.explanation
+
+
 def _summary(name: str, order: Order, explanation: Explanation, seconds: float) -> dict[str, Any]:
     (top,) = explanation.top(1)
     config = explanation.config
     return {
         "id": name,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": _now(),
         "kind": explanation.prompt.kind,
         "surrogate": list(order.labels),
         "features": config["features"],
@@ -169,6 +244,10 @@ def _summary(name: str, order: Order, explanation: Explanation, seconds: float) 
         "prompt": snippet(order.request.question or explanation.prompt.text),
         "top": {"text": snippet(top.text), "normalized_weight": top.normalized_weight},
     }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def snippet(text: str) -> str:

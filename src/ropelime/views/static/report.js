@@ -18,6 +18,7 @@
   const AROUND = 80; // characters on either side of a part with a weight that are never folded
   const LEAST = 240; // characters that are worth a fold
   const UNITS = { document: "chunk", spans: "part" }; // what features are called, if not by their granularity
+  const MODES = ["sentence", "token"]; // what can be selected in the answer
   const NOTHING = 1e-9; // a smaller share is rounding: the feature has none
   let mounted = 0;
 
@@ -155,6 +156,23 @@
       return ranked(weights, Array.from(weights, (w) => (total > 0 ? Math.abs(w) / total : 1 / n)));
     }
 
+    /* One of several, as a row of labels. */
+    function choice(legend, labels, pick) {
+      const box = make("fieldset", "rl-modes", make("legend", "rl-hidden", legend));
+      const radios = labels.map((text, i) => {
+        const radio = make("input");
+        radio.type = "radio";
+        radio.name = `${id}-${legend}`;
+        radio.id = `${id}-${text}`;
+        radio.addEventListener("change", () => pick(i));
+        const label = make("label", "", text);
+        label.htmlFor = radio.id;
+        box.append(radio, label);
+        return radio;
+      });
+      return { box, radios };
+    }
+
     /* Whether a sentence of the answer comes from the prompt, in words. */
     const grounding = data.answer.grounding;
     const missing = grounding.filter((each) => !each.grounded).length;
@@ -164,7 +182,7 @@
     function origins() {
       const many = grounding.length;
       if (many === 0) return "";
-      if (missing === 0) return many === 1 ? "It comes from the prompt." : `All ${many} sentences come from the prompt.`;
+      if (missing === 0) return many === 1 ? "It comes from the prompt." : `${many === 2 ? "Both" : `All ${many}`} sentences come from the prompt.`;
       if (missing === many) return many === 1 ? "It has no source in the prompt." : `None of its ${many} sentences has a source in the prompt.`;
       return `${missing} of ${many} sentences ${missing === 1 ? "has" : "have"} no source in the prompt.`;
     }
@@ -213,8 +231,10 @@
     }
 
     function write(text, piece, flows) {
+      const font = piece.code ? " rl-code" : "";
+      const space = piece.code ? (white) => make("span", "rl-code", white) : (white) => white;
       if (piece.feature === null) {
-        text.append(make("span", "rl-pinned", piece.text));
+        text.append(make("span", `rl-pinned${font}`, piece.text));
         return;
       }
       const body = piece.text.trim();
@@ -223,13 +243,13 @@
         return;
       }
       const from = piece.text.indexOf(body);
-      const span = make("span", "rl-feature", body);
+      const span = make("span", `rl-feature${font}`, body);
       span.setAttribute("role", "button");
       span.setAttribute("aria-pressed", "false");
       span.dataset.feature = piece.feature;
       pieces[piece.feature].push(span);
       marks[piece.feature] = flows;
-      text.append(piece.text.slice(0, from), span, piece.text.slice(from + body.length));
+      text.append(space(piece.text.slice(0, from)), span, space(piece.text.slice(from + body.length)));
     }
 
     /* The pieces of a block in runs that are folded or not; pinned text stays with the run before it. */
@@ -381,14 +401,15 @@
     });
     let sentence = 0;
     for (const piece of data.answer.pieces) {
+      const font = piece.code ? " rl-code" : "";
       if (!piece.tokens) {
-        answer.append(make("span", "rl-pinned", piece.text));
+        answer.append(make("span", `rl-pinned${font}`, piece.text));
         continue;
       }
       const [a, b] = piece.tokens;
       const body = piece.text.trim();
       const from = body ? piece.text.indexOf(body) : 0;
-      const span = make("span", "rl-token", body || piece.text);
+      const span = make("span", `rl-token${font}`, body || piece.text);
       span.dataset.part = `${a},${b}`;
       tokenSpans.push(span);
       while (sentence < sentenceSpans.length && data.answer.sentences[sentence][1] <= a) sentence++;
@@ -410,19 +431,7 @@
       span.after("\u00a0", label);
     });
     const words = { sentence: sentenceSpans.filter((s) => s.parentNode), token: tokenSpans };
-    const modes = make("fieldset", "rl-modes", make("legend", "rl-hidden", "What to select in the answer"));
-    const radios = {};
-    for (const mode of ["sentence", "token"]) {
-      const radio = make("input");
-      radio.type = "radio";
-      radio.name = `${id}-mode`;
-      radio.id = `${id}-${mode}`;
-      const label = make("label", "", mode === "sentence" ? "Sentences" : "Tokens");
-      label.htmlFor = radio.id;
-      radio.addEventListener("change", () => choose(mode));
-      radios[mode] = radio;
-      modes.append(radio, label);
-    }
+    const modes = choice("What to select in the answer", ["Sentences", "Tokens"], (i) => choose(MODES[i]));
     const answerTitle = make("h2", "", "Answer");
     answerTitle.id = `${id}-answer`;
     const shown = make("p", "rl-shown");
@@ -430,7 +439,7 @@
     const clear = make("button", "rl-clear", "Clear");
     clear.type = "button";
     const answerBox = make(
-      "section", "rl-card rl-answer", make("div", "rl-bar", answerTitle, modes), answer,
+      "section", "rl-card rl-answer", make("div", "rl-bar", answerTitle, modes.box), answer,
       make("div", "rl-foot", make("div", "rl-about", from, shown), clear)
     );
     answerBox.setAttribute("aria-labelledby", answerTitle.id);
@@ -438,11 +447,13 @@
     /* --- one feature --- */
     const big = make("span", "rl-big");
     const what = make("span", "rl-what");
+    const range = make("p", "rl-figures rl-range");
     const figures = make("p", "rl-figures");
     const signals = make("p", "rl-figures rl-signals");
+    const computed = make("details", "rl-figures rl-computed", make("summary", "", "Figures"), figures, signals);
     const excerpt = make("p", "rl-excerpt");
     excerpt.setAttribute("dir", "auto");
-    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), figures, signals, excerpt);
+    const detail = make("div", "rl-card rl-detail", make("p", "rl-detail-head", big, what), range, excerpt, computed);
 
     /* --- the ranking --- */
     const list = make("ol", "rl-ranking");
@@ -452,7 +463,16 @@
     let all = false;
     const rankingTitle = make("h2", "", "Ranking");
     rankingTitle.id = `${id}-ranking`;
-    const rankingBox = make("section", "rl-card rl-rank", make("div", "rl-bar", rankingTitle), list, more);
+    let summed = false; // whether documents or messages are ranked, not their parts
+    const by = choice("What to rank", ["Parts", data.groups.title], (i) => {
+      summed = i === 1;
+      all = false;
+      drawRanking();
+      drawMarks();
+    });
+    by.radios[0].checked = true;
+    const rankingBar = make("div", "rl-bar", rankingTitle, data.groups.sums.length > 1 ? by.box : "");
+    const rankingBox = make("section", "rl-card rl-rank", rankingBar, list, more);
     rankingBox.setAttribute("aria-labelledby", rankingTitle.id);
 
     function row() {
@@ -510,18 +530,14 @@
     } else {
       trust.append(make("p", "rl-fine", "No check raised a warning."));
     }
+    if (data.findings.length) trust.append(make("ul", "rl-findings", ...data.findings.map((text) => make("li", "", text))));
+    trust.append(make("p", "rl-caveat", "Measured with a small open model, the surrogate: evidence about the model that gave the answer, not proof."));
     const facts = make("dl", "rl-facts");
     for (const [name, value, meaning] of data.diagnostics) {
       facts.append(make("div", "", make("dt", "", name), make("dd", "rl-value", value), make("dd", "", meaning)));
     }
-    trust.append(facts);
-    if (data.notes.length) trust.append(make("ul", "rl-notes", ...data.notes.map((text) => make("li", "", text))));
-    trust.append(make(
-      "p", "rl-caveat",
-      "A small open model, the surrogate, scored this answer under masked prompts. The result is evidence " +
-      "about the model that gave the answer, not proof."
-    ));
-    const fold = make("details", "rl-card rl-fold", make("summary", "", "Cost and configuration"));
+    const fold = make("details", "rl-card rl-fold", make("summary", "", "Diagnostics, cost and configuration"), facts);
+    if (data.notes.length) fold.append(make("ul", "rl-notes", ...data.notes.map((text) => make("li", "", text))));
     for (const table of [data.cost, data.config]) {
       const entries = make("dl", "rl-table");
       for (const [name, value] of table) entries.append(make("div", "", make("dt", "", name), make("dd", "", value)));
@@ -553,8 +569,8 @@
     function choose(mode) {
       leave();
       parts.point = parts.focus = parts.pin = null;
-      radios[mode].checked = true;
-      for (const name of ["sentence", "token"]) {
+      modes.radios[MODES.indexOf(mode)].checked = true;
+      for (const name of MODES) {
         for (const span of words[name]) {
           for (const key of ["role", "tabindex", "aria-pressed"]) span.removeAttribute(key);
         }
@@ -564,6 +580,7 @@
         span.setAttribute("aria-pressed", "false");
       }
       answer.dataset.mode = mode;
+      part = undefined; // what is said about it depends on the mode
       leave = words[mode].length ? group(answer, words[mode]) : () => {};
       later();
     }
@@ -655,7 +672,8 @@
       lit = [];
       if (feature !== null) {
         lit.push(...pieces[feature]);
-        if (view.rank[feature] <= rows.length) lit.push(rows[view.rank[feature] - 1].button);
+        const own = rows.find((at) => at.button.dataset.feature === String(feature));
+        if (own) lit.push(own.button);
       }
       lit.forEach((element) => set(element, "data-on", ""));
       const press = (value) => pressed !== null && pieces[pressed].forEach((e) => set(e, "aria-pressed", value));
@@ -672,8 +690,7 @@
       const lines = [data.signs ? `weight ${signed(weight)} ${data.unit}` : `weight ${number(weight)} (${data.unit})`];
       const { interval, score_interval: normalised } = features[i];
       if (part === null && interval && data.signs) lines.push(`90% interval ${plain(interval[0])} to ${plain(interval[1])}`);
-      const ends = data.signs ? "normalised" : "90% interval";
-      if (part === null && normalised) lines.push(`${ends} ${percent(normalised[0])} to ${percent(normalised[1])}`);
+      const ends = part === null && normalised ? `90% interval ${percent(normalised[0])} to ${percent(normalised[1])}` : "";
       const own = part === null ? Object.entries(data.signals) : [];
       return {
         size: view.shares[i] ? percent(view.scores[i]) : "\u2013",
@@ -681,6 +698,7 @@
         what: view.shares[i]
           ? `${side} ${object} \u00b7 ${spoken(view.place[i])} of ${n.toLocaleString("en")}`
           : `no share in ${object}`,
+        ends,
         lines
       };
     }
@@ -688,9 +706,10 @@
     /* The selected feature, or the first of the ranking. */
     function drawDetail() {
       const i = feature ?? view.order[0];
-      const { size, what: text, lines, signals: own } = account(i);
+      const { size, what: text, ends, lines, signals: own } = account(i);
       big.textContent = size;
       what.textContent = text;
+      range.textContent = ends || "\u00a0"; // of one height, so that nothing below moves
       figures.textContent = lines.join(" \u00b7 ");
       signals.textContent = own.join(" \u00b7 ");
       signals.hidden = own.length === 0;
@@ -698,50 +717,64 @@
       set(detail, "data-sign", view.weights[i] < 0 ? "opposes" : "supports");
     }
 
+    /* The documents or messages, each with the sum over its parts. */
+    function groups() {
+      const sum = ({ features: own }) => own.reduce((all, i) => all + view.scores[i], 0);
+      const found = data.groups.sums.map((each) => ({ ...each, score: sum(each) })).sort((a, b) => b.score - a.score);
+      return found.map((each, place) => ({
+        text: each.label, score: each.score, shared: each.score > NOTHING, sign: "supports", signed: false,
+        place: String(place + 1), feature: each.features.reduce((a, b) => (view.scores[b] > view.scores[a] ? b : a)), ends: null
+      }));
+    }
+
+    function entry(i) {
+      return {
+        text: texts[i], score: view.scores[i], shared: view.shares[i], sign: view.weights[i] < 0 ? "opposes" : "supports",
+        signed: data.signs, place: view.place[i], feature: i, ends: part === null ? features[i].score_interval : null
+      };
+    }
+
     function drawRanking() {
-      const many = all ? n : Math.min(ROWS, n);
+      const entries = summed ? groups() : view.order.map(entry);
+      const many = all ? entries.length : Math.min(ROWS, entries.length);
       if (rows.length !== many) {
         while (rows.length < many) rows.push(row());
         while (rows.length > many) rows.pop().button.parentNode.remove();
         leaveRows();
         leaveRows = group(list, rows.map((at) => at.button));
       }
-      const ends = part === null ? features.map((f) => (f.score_interval ? f.score_interval[1] : 0)) : [];
-      const top = [...ends, ...view.scores].reduce((most, size) => Math.max(most, size), 1e-12);
+      const sizes = entries.map((each) => Math.max(each.score, each.ends ? each.ends[1] : 0));
+      const top = sizes.reduce((most, size) => Math.max(most, size), 1e-12);
       rows.forEach((at, place) => {
-        const i = view.order[place];
-        const weight = view.weights[i];
-        const sign = weight < 0 ? "opposes" : "supports";
+        const { text, score, shared, sign, signed, place: rank, feature: i, ends } = entries[place];
         at.button.dataset.feature = i;
         at.button.dataset.sign = sign;
-        at.rank.textContent = view.place[i];
-        const shared = view.shares[i];
-        at.percent.textContent = shared ? percent(view.scores[i]) : "no share";
+        at.rank.textContent = rank;
+        at.percent.textContent = shared ? percent(score) : "no share";
         set(at.button, "data-share", shared ? null : "none");
-        at.sign.textContent = !shared || !data.signs ? "" : weight < 0 ? "\u2212" : "+";
-        at.says.textContent = `, ${spoken(view.place[i])}, ${shared ? `${sign}, ` : ""}`;
-        at.words.textContent = cut(texts[i], CUT);
+        at.sign.textContent = !shared || !signed ? "" : sign === "opposes" ? "\u2212" : "+";
+        at.says.textContent = `, ${spoken(rank)}, ${shared && !summed ? `${sign}, ` : ""}`;
+        at.words.textContent = cut(text, CUT);
         at.fill.hidden = !shared;
-        at.fill.style.setProperty("--size", (view.scores[i] / top).toFixed(4));
-        const known = part === null && features[i].score_interval;
-        at.whisker.hidden = !known || known[1] <= NOTHING;
-        if (known) {
-          at.whisker.style.setProperty("--low", (known[0] / top).toFixed(4));
-          at.whisker.style.setProperty("--high", (known[1] / top).toFixed(4));
+        at.fill.style.setProperty("--size", (score / top).toFixed(4));
+        at.whisker.hidden = !ends || ends[1] <= NOTHING;
+        if (ends) {
+          at.whisker.style.setProperty("--low", (ends[0] / top).toFixed(4));
+          at.whisker.style.setProperty("--high", (ends[1] / top).toFixed(4));
         }
       });
-      more.hidden = n <= ROWS;
-      const none = view.shares.filter((shared) => !shared).length;
+      more.hidden = entries.length <= ROWS;
+      const none = entries.filter((each) => !each.shared).length;
       const without = none ? `; ${none.toLocaleString("en")} of them ${none === 1 ? "has" : "have"} no share` : "";
-      more.textContent = all ? `Show the first ${ROWS}` : `Show all ${n.toLocaleString("en")}${without}`;
+      more.textContent = all ? `Show the first ${ROWS}` : `Show all ${entries.length.toLocaleString("en")}${without}`;
     }
 
     let said = "";
     function say() {
       let text = "";
       if (feature !== null) {
-        const { size, what: words, lines, signals: own } = account(feature);
-        text = `${size}, ${words}, ${[...lines, ...own].join(", ")}`;
+        const { size, what: words, ends, lines, signals: own } = account(feature);
+        text = [size, words, ends, ...(computed.open ? [...lines, ...own] : [])].filter(Boolean).join(", ");
       } else if (part !== null) {
         const top = view.order.slice(0, 3).filter((i) => view.shares[i]).map((i) => `${percent(view.scores[i])} ${cut(texts[i], 60)}`);
         text = `For \u201c${partText()}\u201d: ${[partOrigin(), ...top].filter(Boolean).join("; ")}`;
@@ -815,6 +848,7 @@
     /* A closed fold would be missing in print. */
     const wasOpen = () => ((fold.dataset.open = String(fold.open)), (fold.open = true));
     const asBefore = () => (fold.open = fold.dataset.open === "true");
+    computed.addEventListener("toggle", () => later());
     window.addEventListener("beforeprint", wasOpen);
     window.addEventListener("afterprint", asBefore);
 

@@ -41,7 +41,8 @@
         add(entry.name, [type(entry.schema), entry.required ? "required" : "", about].filter(Boolean).join("; "));
       }
       if (about.requestBody) {
-        const body = named(about.requestBody.content["application/json"].schema.$ref);
+        const given = about.requestBody.content["application/json"].schema;
+        const body = given.$ref ? named(given.$ref) : given;
         for (const [name, field] of Object.entries(body.properties)) {
           const required = (body.required || []).includes(name) ? "required" : "";
           add(name, [type(field), required, field.description].filter(Boolean).join("; "));

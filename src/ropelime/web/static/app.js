@@ -1,7 +1,7 @@
-/* The page: the form, the run, the result, the comparison and the history.
+/* The page: the form, the job, the result, the comparison, the history and the runs of agents.
 
-   Everything from a user or the server is put on the page as text. The result is drawn by ropelime.mount,
-   the component of the downloaded report. */
+   Everything from a user or the server is put on the page as text. A result is drawn by ropelime.mount and
+   a run by ropelime.timeline, the components of the downloaded pages. */
 (function () {
   "use strict";
 
@@ -12,6 +12,8 @@
     token: "tokens", word: "words", sentence: "sentences", paragraph: "paragraphs", document: "documents",
     message: "messages", spans: "spans"
   };
+  const PARENTS = { "run-view": "runs" }; // pages that belong to another one
+  const CHANGES = 8; // rows of a comparison
   const FITS = { document: "context", message: "messages" };
   const $ = (id) => document.getElementById(id);
 
@@ -20,6 +22,7 @@
   let job = null; // the running one: { id, abort, state }
   let route = null;
   let mounted = [];
+  let stepping = null; // the step of a run that is being explained: { id, abort }
   let visit = 0; // counts routes, so that late results of an old one are dropped
 
   function make(tag, name, ...children) {
@@ -89,7 +92,7 @@
   function show(name) {
     for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== name;
     for (const link of document.querySelectorAll("nav a")) {
-      if (link.dataset.route === name) link.setAttribute("aria-current", "page");
+      if (link.dataset.route === (PARENTS[name] || name)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
     const title = $(name).querySelector("h1").textContent;
@@ -104,6 +107,7 @@
   }
 
   function leave() {
+    if (stepping) stepping.abort.abort();
     mounted.forEach((component) => component && component.destroy());
     mounted = [];
   }
@@ -117,6 +121,8 @@
       if (route === "explain") show("explain");
       else if (route === "history") await history(mine);
       else if (route === "e") await result(parts[1] || "", mine);
+      else if (route === "runs") await runs(mine);
+      else if (route === "run") await runView(parts[1] || "", mine);
       else if (route === "compare") await compare(parts[1] || "", parts[2] || "", mine);
       else lost("Page not found", "The address is wrong.");
     } catch (error) {
@@ -357,6 +363,11 @@
         blame("messages", blank ? "It is empty. Paste a list of messages." : `This is not JSON: ${error.message}.`);
         return null;
       }
+      const last = Array.isArray(request.messages) ? request.messages[request.messages.length - 1] : null;
+      if (!request.output.trim() && last && last.role === "assistant") {
+        request.output = answerOf(last);
+        request.messages = request.messages.slice(0, -1);
+      }
     }
     const features = $("features").value;
     request.features = features.startsWith("[") ? JSON.parse(features) : features;
@@ -369,6 +380,22 @@
       if (changed(known)) request[known.name] = take(known);
     }
     return request;
+  }
+
+  /* A message of the assistant as text: its content, and a line for each tool call. */
+  function answerOf(message) {
+    const parts = Array.isArray(message.content) ? message.content.map((part) => (part && part.text) || "") : [message.content];
+    const calls = Array.isArray(message.tool_calls) ? message.tool_calls : [];
+    const lines = calls.filter((call) => call && call.function).map((call) => {
+      let given = call.function.arguments || {};
+      try {
+        given = typeof given === "string" ? JSON.parse(given) : given;
+      } catch {
+        /* not JSON: it stays a text */
+      }
+      return JSON.stringify({ name: call.function.name, arguments: given });
+    });
+    return [...parts, ...lines].filter((text) => typeof text === "string" && text.trim()).join("\n");
   }
 
   let keeping = 0;
@@ -472,19 +499,19 @@
       remember("job", state.id);
       say("The explanation is running.");
       if (matchMedia("(max-width: 56rem)").matches) $("progress").scrollIntoView({ block: "center" });
-      ended(await follow(state));
+      ended(await follow(state, job, progress));
     } catch (error) {
       ended(null, error);
     }
   }
 
   /* Follow the stream of events until the job ends; reopen it where it broke. */
-  async function follow(state) {
+  async function follow(state, of, draw) {
     let tries = 0;
-    progress(state);
+    draw(state);
     while (!["done", "failed", "cancelled"].includes(state.state)) {
       try {
-        const response = await ask(`/api/jobs/${job.id}/events`, { signal: job.abort.signal });
+        const response = await ask(`/api/jobs/${of.id}/events`, { signal: of.abort.signal });
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
         let rest = "";
         for (;;) {
@@ -495,7 +522,7 @@
           for (const event of events) {
             if (!event.startsWith("data: ")) continue;
             state = JSON.parse(event.slice(6));
-            progress(state);
+            draw(state);
             tries = 0;
           }
         }
@@ -508,12 +535,17 @@
     return state;
   }
 
+  function stageOf(state) {
+    const waiting = state.ahead ? `Waiting, ${state.ahead} ahead` : "Waiting";
+    const stage = state.state === "queued" ? waiting : state.stage;
+    return stage.charAt(0).toUpperCase() + stage.slice(1);
+  }
+
   function progress(state) {
     job.state = state;
     const { done, total, seconds } = state;
     const waiting = state.state === "queued";
-    const stage = waiting ? (state.ahead ? `Waiting, ${state.ahead} ahead` : "Waiting") : state.stage;
-    $("stage").textContent = stage.charAt(0).toUpperCase() + stage.slice(1);
+    $("stage").textContent = stageOf(state);
     if (total && !waiting) $("bar").setAttribute("value", String(done / total));
     else $("bar").removeAttribute("value");
     let left = total && !waiting ? `${Math.floor((100 * done) / total)}%` : "";
@@ -581,7 +613,7 @@
     job = { id, abort: new AbortController(), state: null };
     busy(true);
     try {
-      ended(await follow(await data(`/api/jobs/${encodeURIComponent(id)}`)));
+      ended(await follow(await data(`/api/jobs/${encodeURIComponent(id)}`), job, progress));
     } catch (error) {
       ended(null, error.status === 404 ? { name: "AbortError" } : error);
     }
@@ -624,14 +656,15 @@
       location.hash = "#/";
     };
     for (const button of document.querySelectorAll("[data-download]")) {
-      button.onclick = () => download(found.summary.id, button.dataset.download);
+      button.onclick = () => download(`/api/explanations/${found.summary.id}/${button.dataset.download}`);
     }
     mounted.push(window.ropelime.mount($("mount"), found.view));
   }
 
-  async function download(id, file) {
+  async function download(path) {
+    const file = path.split("/").pop();
     try {
-      const response = await ask(`/api/explanations/${id}/${file}`);
+      const response = await ask(path);
       const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") || "");
       const link = make("a");
       link.href = URL.createObjectURL(await response.blob());
@@ -669,7 +702,46 @@
       side.querySelector(".meta").replaceChildren(...(found[i] ? meta(found[i].summary) : []));
       if (found[i]) mounted.push(window.ropelime.mount(side.querySelector(".place"), found[i].view));
     });
+    changes(...found);
     $("difference").textContent = found[0] && found[1] ? difference(found[0], found[1]) : "Choose two explanations to compare two answers, two surrogates or two prompts.";
+  }
+
+  /* The parts whose shares differ most; parts are the same where their text is, in their order. */
+  function changes(a, b) {
+    $("changes").hidden = !a || !b;
+    if (!a || !b) return;
+    const rows = new Map();
+    [a, b].forEach((found, side) => {
+      const texts = found.view.features.map(() => "");
+      found.view.prompt.forEach((block) => block.pieces.forEach((piece) => {
+        if (piece.feature !== null) texts[piece.feature] += piece.text;
+      }));
+      const seen = new Map();
+      texts.forEach((text, i) => {
+        const time = (seen.get(text.trim()) || 0) + 1;
+        seen.set(text.trim(), time);
+        const key = `${time} ${text.trim()}`;
+        if (!rows.has(key)) rows.set(key, { text: text.trim(), shares: [null, null] });
+        rows.get(key).shares[side] = found.view.features[i].score;
+      });
+    });
+    const sorted = Array.from(rows.values()).sort((x, y) => Math.abs(gap(y)) - Math.abs(gap(x)));
+    const percent = (share) => (share === null ? "not there" : `${Math.round(100 * share)}%`);
+    $("changes-rows").replaceChildren(...sorted.slice(0, CHANGES).map((row) => {
+      const head = make("th", "", make("bdi", "", row.text.length > 160 ? `${row.text.slice(0, 160)}\u2026` : row.text));
+      head.scope = "row";
+      const points = Math.round(100 * gap(row));
+      const by = `${points > 0 ? "+" : points < 0 ? "\u2212" : ""}${Math.abs(points)} points`;
+      return make("tr", "", head, ...row.shares.map((share) => make("td", "", percent(share))), make("td", "", points ? by : "same"));
+    }));
+    const first = [0, 1].map((side) => Array.from(rows.values()).reduce((x, y) => ((y.shares[side] || 0) > (x.shares[side] || 0) ? y : x)));
+    const moved = sorted.reduce((sum, row) => sum + Math.abs(gap(row)), 0) / 2;
+    const leads = first[0] === first[1] ? "The same part is first in both." : "Another part is first on the right.";
+    $("changes-lead").textContent = `${leads} ${Math.round(100 * moved)}% of all weight lies on other parts.`;
+  }
+
+  function gap(row) {
+    return (row.shares[1] || 0) - (row.shares[0] || 0);
   }
 
   function difference(a, b) {
@@ -690,7 +762,7 @@
     const words = (items) => items.join(", ").replace(/, ([^,]*)$/, " and $1");
     const all = Object.values(names).join(", ").replace(/, ([^,]*)$/, " and $1");
     if (!list(false).length) return `${all.charAt(0).toUpperCase()}${all.slice(1)} are the same in both.`;
-    const differs = `${words(list(false))} ${list(false).length > 1 ? "differ" : "differs"}`;
+    const differs = `${words(list(false))} ${list(false).length > 1 || !same.options ? "differ" : "differs"}`;
     const rest = list(true).length ? `; ${words(list(true))} ${list(true).length > 1 ? "are" : "is"} the same.` : ".";
     return differs.charAt(0).toUpperCase() + differs.slice(1) + rest;
   }
@@ -700,12 +772,18 @@
   const ticked = new Set();
 
   async function history(mine) {
-    const page = await data("/api/explanations?limit=50");
-    if (mine !== visit) return;
+    await find(mine);
+    if (mine === visit) show("history");
+  }
+
+  /* The explanations that have the words of the search, or all. */
+  let finding = 0;
+  async function find(mine, number = ++finding) {
+    const page = await data(`/api/explanations?limit=50&words=${encodeURIComponent($("search").value)}`);
+    if (mine !== visit || number !== finding) return;
     ticked.clear();
     $("entries").replaceChildren();
     list(page);
-    show("history");
   }
 
   function list(page) {
@@ -713,7 +791,11 @@
     page.damaged.forEach((id) => $("entries").append(damaged(id)));
     older = page.next;
     $("older").hidden = older === null;
-    $("nothing").hidden = $("entries").children.length > 0;
+    const none = $("entries").children.length === 0;
+    const searched = $("search").value.trim() !== "";
+    $("nothing").hidden = !none || searched;
+    $("no-match").hidden = !none || !searched;
+    $("find").hidden = none && !searched;
     tick();
   }
 
@@ -730,27 +812,27 @@
     link.href = `#/e/${summary.id}`;
     const top = make("p", "top-feature", `${Math.round(100 * summary.top.normalized_weight)}% `, make("bdi", "", summary.top.text));
     const about = make("div", "", link, top, make("p", "", make("bdi", "", summary.prompt)), make("p", "", ...meta(summary)));
-    return listed(summary.id, summary.answer, box, about);
+    return listed(`/api/explanations/${summary.id}`, summary.id, summary.answer, box, about);
   }
 
   /* What is damaged can only be deleted. */
-  function damaged(id) {
+  function damaged(id, kept = "explanations") {
     const words = `Entry ${id.slice(0, 8)} is damaged`;
-    return listed(id, words, make("span"), make("div", "", make("p", "", `${words} and cannot be displayed.`)));
+    return listed(`/api/${kept}/${id}`, id, words, make("span"), make("div", "", make("p", "", `${words} and cannot be displayed.`)));
   }
 
-  function listed(id, words, ...parts) {
+  function listed(path, id, words, ...parts) {
     const remove = make("button", "link", "Delete");
     remove.type = "button";
     remove.setAttribute("aria-label", `Delete: ${words}`);
     const item = make("li", "entry", ...parts, remove);
     item.dataset.id = id;
-    remove.addEventListener("click", () => forget(id, words, item, remove));
+    remove.addEventListener("click", () => forget(path, words, item, remove));
     return item;
   }
 
   /* Two presses, so that one by mistake deletes nothing. */
-  async function forget(id, words, item, button) {
+  async function forget(path, words, item, button) {
     if (button.dataset.sure === undefined) {
       button.dataset.sure = "";
       button.textContent = "Delete for good?";
@@ -759,7 +841,7 @@
       return;
     }
     try {
-      await ask(`/api/explanations/${encodeURIComponent(id)}`, { method: "DELETE" });
+      await ask(path, { method: "DELETE" });
     } catch (error) {
       if (error.status !== 404) {
         if (error.status !== 401) lost("It could not be deleted", error.message);
@@ -768,15 +850,173 @@
     }
     const next = item.nextElementSibling || item.previousElementSibling;
     item.remove();
-    ticked.delete(id);
+    ticked.delete(item.dataset.id);
     tick();
     say("Deleted.");
     $("nothing").hidden = $("entries").children.length > 0;
-    (next ? next.querySelector("a, button") : $("first")).focus();
+    (next ? next.querySelector("a, button") : $("runs").hidden ? $("first") : $("open-run")).focus();
   }
 
   function tick() {
     $("pair").disabled = ticked.size !== 2;
+  }
+
+  /* --- runs of agents --- */
+  let olderRuns = null;
+
+  async function runs(mine) {
+    const page = await data("/api/runs?limit=50");
+    if (mine !== visit) return;
+    $("run-entries").replaceChildren();
+    $("run-wrong").hidden = true;
+    listRuns(page);
+    show("runs");
+  }
+
+  function listRuns(page) {
+    page.items.forEach((run) => {
+      const link = make("a", "", make("bdi", "", run.name));
+      link.href = `#/run/${run.id}`;
+      const facts = make("p", "", when(run), ` \u00b7 ${run.form} \u00b7 ${run.steps.toLocaleString()} steps, ${run.models.toLocaleString()} calls of models`);
+      $("run-entries").append(listed(`/api/runs/${run.id}`, run.id, run.name, make("span"), make("div", "", link, facts)));
+    });
+    page.damaged.forEach((id) => $("run-entries").append(damaged(id, "runs")));
+    olderRuns = page.next;
+    $("older-runs").hidden = olderRuns === null;
+  }
+
+  /* The text of a file; a compressed one is unpacked here, up to what the server accepts. */
+  async function textOf(file) {
+    let bytes = new Uint8Array(await file.arrayBuffer());
+    if (bytes[0] === 0x1f && bytes[1] === 0x8b) {
+      const parts = [];
+      let size = 0;
+      const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        parts.push(value);
+        size += value.length;
+        if (size > config.limits.request_bytes) throw new Refusal(0, { detail: `${file.name} is larger than this server accepts.` });
+      }
+      bytes = new Uint8Array(await new Blob(parts).arrayBuffer());
+    }
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  }
+
+  async function openRun(file) {
+    const wrong = (text) => {
+      $("run-wrong").textContent = text;
+      $("run-wrong").hidden = false;
+    };
+    $("run-wrong").hidden = true;
+    $("open-run").disabled = true;
+    try {
+      const text = await textOf(file).catch((error) => {
+        if (error instanceof Refusal) throw error;
+        throw new Refusal(0, { detail: `${file.name} is not UTF-8 text. Convert a log of Inspect first: inspect log convert --to json.` });
+      });
+      const body = JSON.stringify({ name: file.name, text });
+      const size = new Blob([body]).size;
+      const most = config.limits.request_bytes;
+      if (size > most) wrong(`${file.name} takes ${size.toLocaleString()} bytes and this server accepts at most ${most.toLocaleString()}.`);
+      else {
+        const found = await data("/api/runs", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+        location.hash = `#/run/${found.summary.id}`;
+      }
+    } catch (error) {
+      if (error.status !== 401) wrong(error.message);
+    }
+    $("open-run").disabled = false;
+  }
+
+  async function runView(id, mine) {
+    const found = await data(`/api/runs/${encodeURIComponent(id)}`);
+    if (mine !== visit) return;
+    show("run-view");
+    document.title = `${found.summary.name} \u00b7 RoPE-LIME`;
+    drawRun(found);
+    $("run-download").onclick = () => download(`/api/runs/${found.summary.id}/run.html`);
+  }
+
+  function drawRun(found) {
+    mounted.forEach((component) => component.destroy());
+    const id = found.summary.id;
+    mounted = [window.ropelime.timeline($("timeline"), found.view, {
+      explain: (number) => explainSteps(id, [number]),
+      report: (step) => `#/e/${found.explained[step.number]}`
+    })];
+    const left = found.view.steps.filter((step) => step.explainable && !step.why).map((step) => step.number);
+    $("all-steps").hidden = left.length < 2;
+    $("all-steps").textContent = left.length === found.view.steps.filter((step) => step.explainable).length
+      ? `Explain all ${left.length} steps` : `Explain the other ${left.length} steps`;
+    $("all-steps").onclick = () => explainSteps(id, left);
+  }
+
+  /* One after the other; leaving the page stops it, and what is done stays. */
+  async function explainSteps(id, numbers) {
+    if (stepping) return;
+    const mine = visit;
+    stepping = { id: null, abort: new AbortController() };
+    $("all-steps").disabled = true;
+    try {
+      for (const number of numbers) {
+        if (!(await explainStep(id, number, mine)) || mine !== visit) break;
+      }
+    } finally {
+      stepping = null;
+      $("all-steps").disabled = false;
+    }
+  }
+
+  async function explainStep(id, number, mine) {
+    const note = document.querySelector(`#step-${number} .tl-note`);
+    const stage = make("span", "", "Sending");
+    const bar = make("progress");
+    bar.setAttribute("aria-label", `Progress of step ${number}`);
+    const stop = make("button", "button", "Cancel");
+    stop.type = "button";
+    stop.addEventListener("click", () => {
+      stop.disabled = true;
+      if (stepping && stepping.id) ask(`/api/jobs/${stepping.id}`, { method: "DELETE" }).catch(() => {});
+    });
+    const before = Array.from(note.childNodes);
+    note.replaceChildren(make("div", "tl-progress", stage, bar, stop));
+    if (document.activeElement === document.body) stop.focus();
+    let error = "";
+    try {
+      const sent = await data(`/api/runs/${id}/steps/${number}`, {
+        method: "POST", body: "{}", headers: { "Content-Type": "application/json" }, signal: stepping.abort.signal
+      });
+      stepping.id = sent.id;
+      say(`Step ${number} is being explained.`);
+      const state = await follow(sent, stepping, (now) => {
+        stage.textContent = stageOf(now);
+        if (now.total && now.state === "running") bar.value = now.done / now.total;
+      });
+      if (state.state === "failed") error = state.error;
+      if (state.state === "done") {
+        const found = await data(`/api/runs/${id}`);
+        if (mine !== visit) return false;
+        drawRun(found);
+        say(`Step ${number} is explained.`);
+        const at = $(`step-${number}`);
+        at.tabIndex = -1;
+        at.focus({ preventScroll: true });
+        at.scrollIntoView({ block: "nearest" });
+        return true;
+      }
+    } catch (failure) {
+      if (failure.name !== "AbortError" && failure.status !== 401) error = failure.message;
+    }
+    note.replaceChildren(...before);
+    if (error) {
+      const line = make("p", "wrong", error);
+      line.setAttribute("role", "alert");
+      note.append(line);
+    }
+    if (mine === visit) note.querySelector("button").focus();
+    return false;
   }
 
   /* --- files: read by the page and put into the form --- */
@@ -806,7 +1046,7 @@
     keep();
   }
 
-  function dropping(area, target) {
+  function dropping(area, take) {
     area.addEventListener("dragover", (event) => {
       if (!event.dataTransfer.types.includes("Files")) return;
       event.preventDefault();
@@ -817,7 +1057,7 @@
       area.classList.remove("over");
       if (!event.dataTransfer.files.length) return;
       event.preventDefault();
-      open(target(), Array.from(event.dataTransfer.files));
+      take(Array.from(event.dataTransfer.files));
     });
   }
 
@@ -856,15 +1096,36 @@
       });
     }
     $("file").addEventListener("change", () => open(opening, Array.from($("file").files)));
-    dropping($("sent"), () => ({ prompt: "prompt", context: "documents", messages: "messages" })[kind()]);
-    dropping($("output"), () => "output");
+    const targets = { prompt: "prompt", context: "documents", messages: "messages" };
+    dropping($("sent"), (files) => open(targets[kind()], files));
+    dropping($("output"), (files) => open("output", files));
+    dropping($("drop"), (files) => openRun(files[0]));
+    $("open-run").addEventListener("click", () => {
+      $("run-file").value = "";
+      $("run-file").click();
+    });
+    $("run-file").addEventListener("change", () => $("run-file").files.length && openRun($("run-file").files[0]));
+    let typing = 0;
+    $("search").addEventListener("input", () => {
+      window.clearTimeout(typing);
+      typing = window.setTimeout(() => find(visit).catch((error) => {
+        if (error.status !== 401) lost("The history cannot be displayed", error.message);
+      }), 250);
+    });
+    $("older-runs").addEventListener("click", async () => {
+      try {
+        listRuns(await data(`/api/runs?limit=50&before=${olderRuns}`));
+      } catch (error) {
+        if (error.status !== 401) lost("The runs cannot be displayed", error.message);
+      }
+    });
     $("pair").addEventListener("click", () => {
       const order = Array.from($("entries").children, (item) => item.dataset.id).filter((id) => ticked.has(id));
       location.hash = `#/compare/${order.reverse().join("/")}`; // the older one on the left
     });
     $("older").addEventListener("click", async () => {
       try {
-        list(await data(`/api/explanations?limit=50&before=${older}`));
+        list(await data(`/api/explanations?limit=50&before=${older}&words=${encodeURIComponent($("search").value)}`));
       } catch (error) {
         if (error.status !== 401) lost("The history cannot be displayed", error.message);
       }
