@@ -11,10 +11,11 @@ from benchmarks.cli import shared
 
 def add(commands: Any) -> None:
     """Add these commands."""
-    text = "make docs/results.md, budget.md, performance.md and scale.md from results files"
+    text = "make the pages of docs/results from results files"
     kind = shared.new_command(commands, "report", text)
     kind.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed or not")
-    kind.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
+    text = "the folder of the documentation; pages go to its folder results (default docs)"
+    kind.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER", help=text)
     kind.set_defaults(run=report)
     kind = shared.new_command(commands, "compress", "replace finished results files by FILE.xz")
     kind.add_argument("results", nargs="+", type=Path, metavar="FILE")
@@ -31,7 +32,7 @@ def report(options: argparse.Namespace) -> None:
     """Make the pages."""
     from benchmarks.report import write
 
-    for path in write(options.results, options.docs):
+    for path in write(options.results, options.docs / "results"):
         print(path)
 
 
