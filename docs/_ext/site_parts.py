@@ -92,8 +92,16 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.?!:]) ", re.sub(r"[*`]", "", plain))[0]
 
 
+def plain_marks(app: Sphinx, tree: nodes.document, _: str) -> None:
+    """Marks of signatures as text: the Markdown builder does not know abbreviations."""
+    if app.builder.name == "markdown":
+        for node in list(tree.findall(nodes.abbreviation)):
+            node.replace_self(nodes.Text(node.astext()))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and the last step."""
     app.add_directive("command-help", CommandHelp)
+    app.connect("doctree-resolved", plain_marks)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
