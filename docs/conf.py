@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
-from ropelime import __version__  # noqa: E402
+from ropelime import __version__
 
 project = "RoPE-LIME"
 author = "The RoPE-LIME developers"

@@ -14,7 +14,9 @@ def add(commands: Any) -> None:
     text = "compare the scores of tiny models of every architecture with a naive loop"
     kind = shared.new_command(commands, "architectures", text)
     kind.add_argument("types", nargs="*", metavar="TYPE", help="model types (default: all)")
-    kind.add_argument("--docs", type=Path, metavar="FOLDER", help="write results/architectures.md there")
+    kind.add_argument(
+        "--docs", type=Path, metavar="FOLDER", help="write results/architectures.md there"
+    )
     kind.set_defaults(run=run)
 
 
