@@ -22,10 +22,11 @@ setup: $(VENV)/.ready
 
 # The package and what it needs to run: all that the demo takes.
 $(VENV)/.product: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
-	touch $@
+	@echo "Installing ropelime into $(VENV), once ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --upgrade pip
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable .
+	@touch $@
 
 $(VENV)/.ready: $(VENV)/.product
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -51,11 +52,11 @@ demo: $(VENV)/.product
 $(DOCS)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --upgrade pip
-	$(DOCS)/bin/python tools/site.py --install
+	$(DOCS)/bin/python tools/build_docs.py --install
 	touch $@
 
 docs: $(DOCS)/.ready
-	$(DOCS)/bin/python tools/site.py $(SITE)
+	$(DOCS)/bin/python tools/build_docs.py $(SITE)
 
 gallery: setup browser
 	$(BIN)/python docs/gallery.py

@@ -14,7 +14,9 @@ def licence(package: Distribution) -> str:
     about = package.metadata
     classified = [c.removeprefix(_PREFIX) for c in about.get_all("Classifier", []) if _PREFIX in c]
     text = (about.get("License") or "").strip().splitlines()
-    return about.get("License-Expression") or ", ".join(classified) or (text[0] if text else "not stated")
+    return (
+        about.get("License-Expression") or ", ".join(classified) or (text[0] if text else "not stated")
+    )
 
 
 def lines(packages: Iterable[Distribution]) -> list[str]:

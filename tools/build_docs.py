@@ -1,7 +1,7 @@
-"""Builds the documentation site: HTML pages, their Markdown twins and ``llms.txt``. Warnings are errors.
+"""Builds the documentation site: HTML, Markdown twins of the pages, ``llms.txt``; warnings are errors.
 
-    python tools/site.py --install        install what the build needs into this environment
-    python tools/site.py docs/_build      build the site into docs/_build/html
+``python tools/build_docs.py docs/_build`` builds it into ``docs/_build/html``. Before that,
+``python tools/build_docs.py --install`` installs what the build needs into this environment.
 """
 
 from __future__ import annotations
