@@ -20,12 +20,12 @@ NEW_STUBS := 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 setup: $(VENV)/.ready
 
-# The package and what it needs to run: all that the demo takes.
+# The package and what it needs to run: all that the demo takes. Python compiles what it imports.
 $(VENV)/.product: pyproject.toml constraints.txt
 	@echo "Installing ropelime into $(VENV), once ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable .
+	@$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --editable .
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.product

@@ -61,7 +61,8 @@ def test_commands_in_the_pages_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_extras_in_the_pages_exist(page: Path) -> None:
-    known = set(re.findall(r"^(\w+) = \[", TOML.split("[project.optional-dependencies]")[1], re.MULTILINE))
+    extras = TOML.split("[project.optional-dependencies]")[1]
+    known = set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
     for names in re.findall(r"(?:ropelime|'\.)\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
         assert set(names.split(",")) <= known, names
 

@@ -1,4 +1,4 @@
-"""The README's example prints the output shown, and its table and those of the results match the files."""
+"""The README's example prints the output shown, and tables match the results files."""
 
 from __future__ import annotations
 

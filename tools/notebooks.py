@@ -18,7 +18,8 @@ def refresh(path: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.clear()
         cell.get("outputs", [])[:] = [o for o in cell.get("outputs", []) if o.get("name") != "stderr"]
-    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook.metadata = {"kernelspec": kernel}
     nbformat.write(notebook, path)
 
 
