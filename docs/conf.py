@@ -29,6 +29,7 @@ nitpicky = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 nb_execution_mode = "off"  # the outputs are saved in the notebooks; the tests run them
+nb_mime_priority_overrides = [("markdown", "image/png", 0), ("markdown", "text/plain", 10)]
 highlight_language = "none"
 
 autodoc_member_order = "bysource"
