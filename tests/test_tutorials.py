@@ -67,5 +67,5 @@ def same(printed: str, shown: str) -> None:
     """The same text; numbers may differ a little between CPUs."""
     assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown)
     for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
-        near = 0.15 if "." in theirs else max(10, 0.1 * abs(float(theirs)))
+        near = 0.15 if "." in theirs else max(15, 0.1 * abs(float(theirs)))
         assert abs(float(ours) - float(theirs)) <= near
