@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from doc_examples import SITE
+from ropelime import Explanation
 
 NOTEBOOKS = sorted((SITE / "tutorials").glob("*.ipynb"))
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -29,7 +30,7 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         printed, value = run("".join(cell["source"]), names)
         same(printed, "".join(o["text"] for o in map(joined, cell["outputs"]) if "text" in o))
         shown = [kind for o in cell["outputs"] for kind in o.get("data", {})]
-        assert ("text/html" in shown) == hasattr(value, "_repr_html_")
+        assert ("text/html" in shown) == isinstance(value, Explanation)
         assert ("image/png" in shown) == hasattr(value, "savefig")
 
 
@@ -54,7 +55,8 @@ def joined(output: dict[str, Any]) -> dict[str, Any]:
 def run(source: str, names: dict[str, Any]) -> tuple[str, Any]:
     """What a cell prints, and the value of its last line."""
     tree = ast.parse(source.removeprefix("%matplotlib inline\n"))
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if isinstance(tree.body[-1], ast.Expr) else None
+    tree.body = tree.body[: -1 if last else None]
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, "cell", "exec"), names)

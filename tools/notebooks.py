@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 def refresh(path: Path) -> None:
     """Run one from top to bottom in an empty folder, and write it back without times and versions."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
@@ -20,7 +20,7 @@ def refresh(path: Path) -> None:
         cell.get("outputs", [])[:] = [o for o in cell.get("outputs", []) if o.get("name") != "stderr"]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = {"kernelspec": kernel}
-    nbformat.write(notebook, path)
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ _PREFIX = "License :: OSI Approved :: "
 
 def licence(package: Distribution) -> str:
     """As the package states it: an SPDX expression, a classifier, or the first line of a text."""
-    about = package.metadata
-    classified = [c.removeprefix(_PREFIX) for c in about.get_all("Classifier", []) if _PREFIX in c]
-    text = (about.get("License") or "").strip().splitlines()
-    return (
-        about.get("License-Expression") or ", ".join(classified) or (text[0] if text else "not stated")
-    )
+    said = {name: package.metadata.get_all(name, []) for name in ("License-Expression", "License")}
+    kinds = package.metadata.get_all("Classifier", [])
+    classified = ", ".join(kind.removeprefix(_PREFIX) for kind in kinds if _PREFIX in kind)
+    text = "".join(said["License"]).strip().splitlines()
+    return "".join(said["License-Expression"]) or classified or "".join(text[:1]) or "not stated"
 
 
 def lines(packages: Iterable[Distribution]) -> list[str]:
