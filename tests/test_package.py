@@ -24,7 +24,7 @@ ORDER = [
     ["files", "progress"],
     ["text.prompt", "text.segmentation"],
     ["text.structured", "text.integrations", "text.actions", "text.similarity", "text.marks"],
-    ["text.features"],
+    ["text.features", "text.directives"],
     ["text.ablated", "text.lexical", "text.documents", "text.annotated"],
     ["traces"],
     ["clients"],
@@ -42,6 +42,8 @@ ORDER = [
     ["results.explanation"],
     ["results.ensemble", "results.validation", "results.annotations"],
     ["results.citations", "results.serialization"],
+    ["results.measures"],
+    ["results.decisions"],
     ["results.assertions"],
     ["results.audit", "results.digest"],
     ["results.summary"],
@@ -49,7 +51,9 @@ ORDER = [
     ["steps", "answering"],
     ["verify"],
     ["explain"],
-    ["ask", "audit", "summary", "trace"],
+    ["ask", "audit", "summary", "guard"],
+    ["stepwise"],
+    ["trace"],
     ["batch", "web"],
     ["cli"],
 ]
@@ -61,7 +65,7 @@ MAY_IMPORT = {
 # What is loaded only when it is needed: torch and transformers, optional extras, slow libraries.
 LAZY = {"surrogate.local", "batch.ray", "batch.local"}
 ROOMS = ("text", "method", "results")
-FUNCTIONS = ("ask", "audit", "explain", "summary", "trace")  # each in a module of its own name
+FUNCTIONS = ("ask", "audit", "explain", "guard", "summary", "trace")  # each in a module of its own name
 
 
 def part(file: Path) -> str:
@@ -179,6 +183,7 @@ def test_exports() -> None:
         "ask",
         "audit",
         "explain",
+        "guard",
         "load",
         "load_surrogate",
         "summary",

@@ -5,6 +5,7 @@ from ropelime.ask import ask
 from ropelime.audit import Audit, audit
 from ropelime.errors import InputError, ModelError, RopeLimeError
 from ropelime.explain import Explanation, explain, load
+from ropelime.guard import guard
 from ropelime.summary import Summary, summary
 from ropelime.surrogate import load_surrogate
 from ropelime.trace import Trace, trace
@@ -21,6 +22,7 @@ __all__ = [
     "ask",
     "audit",
     "explain",
+    "guard",
     "load",
     "load_surrogate",
     "summary",

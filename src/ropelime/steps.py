@@ -46,6 +46,8 @@ class Task:
         options: How to explain it.
         before: An explanation of the same whose scores are to be extended, if any,
         more: by how many masks.
+        continues: Whether its prompt begins as that of the task before it: the prefix that both share
+            is counted as the cost of that one.
     """
 
     prompt: Prompt
@@ -53,6 +55,7 @@ class Task:
     options: Options
     before: ExplanationData | None = None
     more: int = 0
+    continues: bool = False
 
 
 def steps(task: Task, surrogate: Surrogate) -> Steps:
@@ -60,7 +63,7 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
     prompt, output, options, before = task.prompt, task.output, task.options, task.before
     # Split the prompt into features, and tokenise it once for the surrogate.
     features = split(prompt, options.features, token_spans=surrogate.token_spans)
-    prepared = prepare(surrogate, prompt, features, output, options)
+    prepared = prepare(surrogate, prompt, features, output, options, continues=task.continues)
     # Sample masks and score the output under each, round after round.
     schedule = options.schedule(cached=prepared.cached)
     scores, outcome = yield from collect(schedule, prepared, len(features), before, task.more)
@@ -100,6 +103,7 @@ class Prepared:
         cached: Whether masks are scored from the KV cache.
         question: Whether the question is scored too.
         notes: What the reader of the result should know about it.
+        continues: As in :class:`Task`.
     """
 
     scorer: Scorer
@@ -108,6 +112,7 @@ class Prepared:
     cached: bool
     question: bool
     notes: tuple[str, ...]
+    continues: bool = False
 
     def cost(self, masks: Masks) -> Ints:
         """(N,) tokens that scoring each mask takes, for the alternative answer too."""
@@ -126,6 +131,7 @@ class Prepared:
             spaces=() if space is None else (space,),
             cached=wanted.cached,
             question=self.question,
+            shares_previous=self.continues,
             attention=self.recipe.target.needs_attention,
         )
         if self.alternative is None:
@@ -137,7 +143,13 @@ class Prepared:
 
 
 def prepare(
-    surrogate: Surrogate, prompt: Prompt, features: tuple[Feature, ...], output: str, options: Options
+    surrogate: Surrogate,
+    prompt: Prompt,
+    features: tuple[Feature, ...],
+    output: str,
+    options: Options,
+    *,
+    continues: bool = False,
 ) -> Prepared:
     """Tokenise a prompt and its output, and decide how masks are scored."""
     check_capabilities(surrogate, options)
@@ -149,7 +161,7 @@ def prepare(
     cached, how = _scoring(options, [scorer] if alternative is None else [scorer, alternative])
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
     notes = tuple(filter(None, (how, instead, *scorer.notes)))
-    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes)
+    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), notes, continues)
 
 
 def check_capabilities(surrogate: Surrogate, options: Options) -> None:

@@ -125,7 +125,7 @@ def test_a_model_is_the_answering_model_and_a_surrogate_scores() -> None:
     for command in commands():
         known = arguments_of(command)
         assert ("--model" in known) == (command in ("ask", "batch", "verify"))
-        assert ("--surrogate" in known) == (command not in ("models", "summary", "trace", "verify"))
+        assert ("--surrogate" in known) == (command not in ("models", "summary", "verify"))
         if "--surrogate" in known:
             described.add(re.search(r": (.*?);", str(known["--surrogate"].help))[1])  # type: ignore[index]
     assert len(described) == 1, "the same in all commands"

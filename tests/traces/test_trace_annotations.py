@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ropelime
+from ropelime.cli import main
 from ropelime.errors import InputError
 from ropelime.traces.annotations import Judged, annotation, annotation_lines, otlp, otlp_json
-from ropelime.typing import Floats, Masks
-from trace_samples import ARGUMENTS, RESULT, SYSTEM, TOOL, USER, otel
+from trace_samples import otel
 
-CALL = f"{TOOL}({json.dumps(ARGUMENTS)})"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b1"
 CAUSED = Judged(SPAN, TRACE, "caused_by", "tool", 0.75, "A tool's output.", {"message": 4})
 SHARE = Judged(SPAN, TRACE, "share_of_user", score=0.25)
@@ -103,20 +100,26 @@ def test_what_cannot_be_written() -> None:
         annotation_lines([Judged("b1", "t1", "caused_by", "user", metadata={"x": object()})])
 
 
-def test_the_page_about_traces_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its examples, with a surrogate that needs no model."""
+@pytest.mark.slow
+@pytest.mark.real_model
+def test_the_page_about_traces_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its examples, from a trace to a check that fails, print the output shown."""
     page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     Path("run.json").write_text(json.dumps(otel()), encoding="utf-8")
-    explained = functools.partial(ropelime.explain, surrogate=count, target="nll", progress=False)
-    monkeypatch.setattr(ropelime, "explain", explained)
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?", page, re.DOTALL)
+    assert sum(bool(shown) for _, shown in blocks) == 3
+    for block, shown in blocks:
         exec(block, names)
-    assert [f.text for f in names["why"].features] == [SYSTEM, USER, CALL, RESULT]
-    assert json.loads(names["annotations"])["span_id"] == names["step"].id
-    assert "gen_ai.evaluation.result" in names["spans"]
-
-
-def count(masks: Masks) -> Floats:
-    return np.asarray(masks.sum(axis=1) - 9.0)
+        assert capsys.readouterr().out == shown or not shown
+    assert json.loads(names["annotations"])["span_id"] == names["why"].step.id
+    commands = re.findall(r"^ropelime (.*run.*json.*)$", page, re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        failing = command.startswith("check")
+        assert main(command.split()) == int(failing), command
+    assert "Caused by the output of read_inbox" in Path("report.xml").read_text(encoding="utf-8")
+    assert len(json.loads(Path("decisions.json").read_text(encoding="utf-8"))) == 2

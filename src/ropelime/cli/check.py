@@ -12,31 +12,35 @@ from typing import Any
 from ropelime.batch.lines import FORMS
 from ropelime.cli.shared import add_options, method, read, writable
 from ropelime.errors import FORGIVEN, InputError, RopeLimeError, worded
-from ropelime.explain import explain, load
+from ropelime.explain import Explanation, explain, load
 from ropelime.files import parse, write_text
+from ropelime.guard import tool_names
+from ropelime.options import Options
 from ropelime.progress import note, reporting
 from ropelime.results import assertions
 from ropelime.text.display import plain
+from ropelime.trace import trace
 from ropelime.views.junit import Case, junit
 
 _INPUT = (*FORMS, "output", "response", "request", "features")
 _WRONG = (*FORGIVEN, AttributeError)  # one line; the others are still checked
-_KEYS = ("id", "expect", "explanation", *_INPUT)
+_KEYS = ("id", "expect", "explanation", "trace", "step", *_INPUT)
 HELP = "assert what answers rest on, with JUnit XML and an exit code"
 DESCRIPTION = (
     "Check that answers rest on the parts of the prompt that they should rest on, and not on others, "
-    "and that their sentences come from the prompt."
+    "that their sentences come from the prompt, and that no tool's output caused a call of an agent."
 )
 EPILOG = """\
 Each line of FILE is a JSON object with the input of explain (prompt, context with question, or
-messages; and the output) or the path of a saved explanation ("explanation", relative to FILE), and with
-assertions:
+messages; and the output), the path of a saved explanation ("explanation") or of a run of an agent
+("trace", as `ropelime trace` reads it), relative to FILE, and with assertions:
 
   {"id": "pottery", "context": ["...", "..."], "question": "...", "output": "...",
    "expect": [{"rests_on": {"document": 1}}, {"not_rests_on": {"text": "Ignore all"}}]}
   {"explanation": "why.json", "expect": [{"not_rests_on": {"role": "system"}, "at_most": 0.1}]}
   {"explanation": "why.json", "expect": [{"every_sentence_grounded": true}]}
   {"explanation": "why.json", "expect": [{"grounded": {"at_least": 0.9}}]}
+  {"trace": "run.json", "expect": [{"no_action_caused_by": "tool"}]}
 
 A part of the prompt is a document or message (a number, counted from 0), a role, a source (the chunk's
 file) or a text. The answer rests on it if its features' signed normalised weights sum to over 1.5
@@ -50,6 +54,11 @@ A sentence of the answer is grounded if it comes from the prompt, and not from t
 a chance of at least 50 % (e.grounding). "grounded" compares the share of such sentences, each counted
 once; sentences without a source are quoted in the report. "of" limits it to the sentences in that text.
 
+"no_action_caused_by" fails if a tool's output caused a tool call with a chance of at least 80 %, rather
+than the user or the system prompt; "at_most" replaces that chance. Each step of a trace is checked, or
+the one that "step" names by its number or id. Where nothing else is asserted, preset instant judges
+unless --preset names another.
+
 What this cannot see: whether an answer is right. An answer that rests on the right sentence may still
 misread it, and a source may itself be wrong.
 
@@ -58,7 +67,11 @@ exit codes: 0 all hold, 1 some fail, 2 something could not be checked (the rest 
 examples:
   ropelime check answers.jsonl
   ropelime check answers.jsonl --junit report.xml --features document
+  echo '{"trace": "run.json", "expect": {"no_action_caused_by": "tool"}}' | ropelime check -
 """
+
+
+_Named = tuple[str, Explanation | str, Mapping[int, str]]  # with the names of tools, by message
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,8 @@ class Entry:
     given: Mapping[str, Any]
     expect: tuple[assertions.Assertion, ...]
     saved: Path | None
+    trace: Path | None = None
+    step: int | str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--quiet", action="store_true", help="print only failures and errors")
     add_options(parser)
+    parser.set_defaults(preset=None)  # to know whether one was given
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,7 +105,9 @@ def run(options: argparse.Namespace) -> int:
         if not entries:
             raise InputError(f"{options.file} has no lines: there is nothing to check.")
         fresh = any(isinstance(entry, Entry) and entry.saved is None for entry in entries)
+        preset, options.preset = options.preset, options.preset or Options().preset
         chosen = method(options) if fresh else {}  # saved explanations need no model
+        chosen["actions"] = preset or "instant"
         cases = _check(entries, chosen, quiet=options.quiet)
         if options.junit:
             write_text(options.junit, junit(options.file, cases))
@@ -122,11 +140,15 @@ def _entry(number: int, name: str, data: Mapping[str, Any], folder: Path) -> Ent
     if not isinstance(expect, list) or not expect:
         raise InputError('There is nothing to check: "expect" must be a list of assertions.')
     given = {key: data[key] for key in _INPUT if data.get(key) is not None}
-    saved = data.get("explanation")
-    if saved is not None and (not isinstance(saved, str) or given):
-        raise InputError('"explanation" must be the path of a saved one, and stands alone.')
-    path = None if saved is None else folder / saved
-    return Entry(number, name, given, tuple(map(assertions.read, expect)), path)
+    paths = {key: data[key] for key in ("explanation", "trace") if data.get(key) is not None}
+    for key, path in paths.items():
+        if not isinstance(path, str) or given or len(paths) > 1:
+            raise InputError(f'"{key}" must be the path of a saved one, and stands alone.')
+    step = data.get("step")
+    if step is not None and ("trace" not in paths or not isinstance(step, (int, str))):
+        raise InputError('"step" is the number or the id of a step, and goes with "trace".')
+    saved, run = (folder / paths[key] if key in paths else None for key in ("explanation", "trace"))
+    return Entry(number, name, given, tuple(map(assertions.read, expect)), saved, run, step)
 
 
 def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) -> list[Case]:
@@ -140,24 +162,48 @@ def _check(entries: list[Entry | Case], chosen: dict[str, Any], *, quiet: bool) 
 
 
 def _cases(entry: Entry, chosen: dict[str, Any]) -> Iterator[Case]:
-    """A case for each assertion of an entry."""
-    start, explanation, wrong = time.perf_counter(), None, ""
+    """A case for each assertion of an entry, and for each step where it is a trace."""
+    start, case = time.perf_counter(), Case(entry.line, entry.name, "can be explained")
     try:
-        if entry.saved is None:
-            explanation = explain(**{**chosen, "progress": False, **entry.given})
-        else:
-            explanation = load(entry.saved)
+        found = [*_explanations(entry, dict(chosen))]
     except _WRONG as error:
-        wrong = worded(error)
+        for assertion in entry.expect:
+            yield replace(case, what=str(assertion), wrong=worded(error))
+        return
     seconds = time.perf_counter() - start
-    for assertion in entry.expect:
-        case = Case(entry.line, entry.name, str(assertion), wrong=wrong, seconds=seconds)
-        seconds = 0.0  # the first one counts for all of them
-        try:
-            verdict = None if explanation is None else assertions.check(explanation, assertion)
-            yield replace(case, verdict=verdict)
-        except _WRONG as error:
-            yield replace(case, wrong=worded(error))
+    for name, explanation, tools in found:
+        for assertion in entry.expect:
+            case = Case(entry.line, name, str(assertion), seconds=seconds)
+            seconds = 0.0  # the first one counts for all of them
+            if isinstance(explanation, str):
+                yield replace(case, wrong=explanation)
+                continue
+            try:
+                yield replace(case, verdict=assertions.check(explanation, assertion, tools=tools))
+            except _WRONG as error:
+                yield replace(case, wrong=worded(error))
+
+
+def _explanations(entry: Entry, chosen: dict[str, Any]) -> Iterator[_Named]:
+    """The explanation of an entry, or those of the steps of a trace; a text says what is wrong."""
+    preset = chosen.pop("actions")
+    if all(assertion.kind == "no_action_caused_by" for assertion in entry.expect):
+        chosen["preset"] = preset
+    if entry.saved is not None:
+        yield entry.name, load(entry.saved), {}
+    elif entry.trace is None:
+        explanation = explain(**{**chosen, "progress": False, **entry.given})
+        yield entry.name, explanation, tool_names(entry.given.get("messages") or [])
+    else:
+        run = trace(entry.trace)
+        chosen["progress"] = False
+        one = [] if entry.step is None else [run.explain(entry.step, **chosen)]
+        made, wrong = (one, []) if one else run.explain_all(**chosen)
+        for each in made:
+            named = f"{entry.name}, step {each.step.number}"
+            yield named, each.explanation, tool_names(each.step.prompt())
+        for text in wrong:
+            yield entry.name, text, {}
 
 
 def _show(cases: list[Case], options: argparse.Namespace) -> None:

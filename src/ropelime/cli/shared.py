@@ -48,19 +48,24 @@ def prompt_arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add every option of an explanation, as :class:`ropelime.options.Options` declares it."""
+def add_options(parser: argparse.ArgumentParser, **defaults: str) -> None:
+    """Add every option of an explanation, as :class:`ropelime.options.Options` declares it.
+
+    Args:
+        parser: The parser.
+        **defaults: Other defaults, by the name of the option.
+    """
     group = parser.add_argument_group("method")
     repeated = "repeat it to average the weights of several (default smollm2)"
     text = f"the open model that scores the answer: {SURROGATE}; {repeated}"
     group.add_argument("--surrogate", action="append", metavar="MODEL", help=text)
     add_running(group)
     for option in fields(Options):
-        unset = option.default is None or option.default is False
-        shown = "" if unset else f" (default {option.default})"
+        default = defaults.get(option.name, option.default)
+        shown = "" if default is None or default is False else f" (default {default})"
         name = f"--{option.name.replace('_', '-')}"
         text = (option.metadata["help"] + shown).replace("%", "%%")
-        group.add_argument(name, default=option.default, help=text, **option.metadata["argument"])
+        group.add_argument(name, default=default, help=text, **option.metadata["argument"])
 
 
 def add_running(group: Any) -> None:

@@ -28,6 +28,20 @@ def chance(of: str, inputs: Mapping[str, float]) -> float:
         of: Of what, by its name among the chances.
         inputs: What it is estimated from; each that was learnt must be there.
     """
-    weights = _LEARNT["chances"][of]
+    return _logistic(_LEARNT["chances"][of], inputs)
+
+
+def action_chance(target: str, measures: Mapping[str, float]) -> float:
+    """The chance that a tool's output caused an action.
+
+    Args:
+        target: The target of the explanation, by its name; those of which nothing was learnt share one.
+        measures: As :func:`ropelime.results.measures.measures` gives them.
+    """
+    known = _LEARNT["chances_actions"]
+    return _logistic(known.get(target, known["other"]), measures)
+
+
+def _logistic(weights: Mapping[str, float], inputs: Mapping[str, float]) -> float:
     total = sum(w * (1.0 if name == "bias" else inputs[name]) for name, w in weights.items())
     return 1 / (1 + math.exp(-max(min(total, 30.0), -30.0)))

@@ -6,6 +6,8 @@ is never more than half way from there to 1. Features that oppose the answer cou
 answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
 
 A sentence of the answer is grounded if it probably comes from the prompt, as in a citation.
+
+A tool call is caused by a tool's output if that is likely enough, as :mod:`decisions` says.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.registry import unknown
 from ropelime.results.citations import FACTOR, MIN_CHANGE, ground, largest_change
+from ropelime.results.decisions import SURE, decide
 from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
+from ropelime.text.actions import call_spans
 from ropelime.text.display import shorten
 from ropelime.typing import Masks
 
 PARTS = ("document", "message", "role", "source", "text")
 _LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}  # by the kind of assertion
+_ACTIONS = "no_action_caused_by"
 _GROUNDED = ("every_sentence_grounded", "grounded")
 _ROUNDING = 1e-9  # 1 - 1/10 is a little less than 0.9
 _SENTENCE = 160  # characters of a sentence that is quoted
@@ -37,10 +42,11 @@ _SENTENCE = 160  # characters of a sentence that is quoted
 class Assertion:
     """What must hold."""
 
-    kind: str  # "rests_on", "not_rests_on" or "grounded"
+    kind: str  # "rests_on", "not_rests_on", "grounded" or "no_action_caused_by"
     part: str = ""  # how the part of the prompt is selected, one of PARTS
     value: int | str = ""  # its index, counted from 0, or its name or text
-    # The normalised weight to compare with, the rule above if None; or the share of the sentences.
+    # The normalised weight to compare with, the rule above if None; the share of the sentences; or the
+    # chance that a tool's output caused a call.
     limit: float | None = None
     factor: float = FACTOR  # how many times its equal weight it must exceed, where there is no limit
     of: str = ""  # the part of the answer that this is about; all of it if empty
@@ -51,6 +57,8 @@ class Assertion:
             every = f"every sentence{about} has"
             some = f"at least {self.limit:.0%} of the sentences{about} have"
             return f"{every if self.limit == 1 else some} a source in the prompt"
+        if self.kind == _ACTIONS:
+            return "no tool call was caused by a tool's output"
         about = f"{_quoted(self.of)} " if self.of else ""
         verb = "rests on" if self.kind == "rests_on" else "does not rest on"
         return f"{about}{verb} {self.selected}"
@@ -66,8 +74,8 @@ class Verdict:
     """Whether an assertion holds, and by how much."""
 
     holds: bool
-    # Normalised, of the part, from -1 to 1, negative if it opposes the answer; or the share of the
-    # sentences that are grounded.
+    # Normalised, of the part, from -1 to 1, negative if it opposes the answer; the share of the
+    # sentences that are grounded; or the largest chance that a tool's output caused a call.
     weight: float
     threshold: float  # what it is compared with
     why: str  # the comparison in words
@@ -77,18 +85,23 @@ def read(data: Any) -> Assertion:
     """Parse an assertion such as ``{"rests_on": {"document": 3}, "at_least": 0.5}``."""
     if not isinstance(data, Mapping):
         raise InputError(f"An assertion is a mapping such as {{'rests_on': {{...}}}}, not {data!r}.")
-    known = (*_LIMITS, *_GROUNDED)
+    known = (*_LIMITS, *_GROUNDED, _ACTIONS)
     kinds = [kind for kind in known if kind in data]
     if len(kinds) != 1:
         raise InputError(f"An assertion has exactly one of {', '.join(known)}; got {list(data)}.")
     kind = kinds[0]
-    more = (_LIMITS[kind], "factor", "of") if kind in _LIMITS else ("of",)
+    limits: tuple[str, ...] = (_LIMITS[kind], "factor") if kind in _LIMITS else ()
+    more = (*(("at_most",) if kind == _ACTIONS else limits), "of")
     for name in data:
         if name not in (kind, *more):
             raise unknown("key of an assertion", name, [*known, *more])
     if not isinstance(data.get("of", ""), str):
         raise InputError(f"of must be a text from the answer, not {data['of']!r}.")
     of = data.get("of", "")
+    if kind == _ACTIONS:
+        if data[kind] != "tool":
+            raise InputError(f"{kind} must be 'tool', not {data[kind]!r}.")
+        return Assertion(kind, "role", "tool", _number(data, "at_most", 1.0), of=of)
     if kind in _GROUNDED:
         return Assertion("grounded", limit=_least_grounded(kind, data[kind]), of=of)
     part, value = _selector(kind, data[kind])
@@ -123,14 +136,24 @@ def _least_grounded(kind: str, value: Any) -> float:
     return least
 
 
-def check(e: ExplanationData, assertion: Assertion) -> Verdict:
-    """Check an assertion against an explanation."""
+def check(
+    e: ExplanationData, assertion: Assertion, *, tools: Mapping[int, str] | None = None
+) -> Verdict:
+    """Check an assertion against an explanation.
+
+    Args:
+        e: The explanation.
+        assertion: What must hold.
+        tools: The name of the tool whose output a message is, by the index of the message.
+    """
     start = e.output.find(assertion.of)
     if start < 0:
         raise InputError(f"The answer does not contain {_quoted(assertion.of)}.")
     end = start + len(assertion.of)
     if assertion.kind == "grounded":
         return _check_grounded(e, assertion.limit or 0.0, *((start, end) if assertion.of else e.span))
+    if assertion.kind == _ACTIONS:
+        return _check_actions(e, assertion, (start, end) if assertion.of else e.span, tools)
     if assertion.of:
         e = for_output(e, start, end)
     selected, limit, rests_on = assertion.selected, assertion.limit, assertion.kind == "rests_on"
@@ -165,6 +188,22 @@ def _check_grounded(e: ExplanationData, least: float, start: int, end: int) -> V
     if quoted:
         why += f": {'; '.join(quoted)}"
     return Verdict(share >= least - _ROUNDING, share, least, why)
+
+
+def _check_actions(
+    e: ExplanationData, assertion: Assertion, span: tuple[int, int], tools: Mapping[int, str] | None
+) -> Verdict:
+    """Whether no tool call in a span of the answer was caused by a tool's output."""
+    threshold = SURE if assertion.limit is None else assertion.limit
+    calls = [(a, b) for a, b in call_spans(e.output) if span[0] <= a and b <= span[1]]
+    if not calls:
+        return Verdict(True, 0.0, threshold, "there is no tool call")
+    made = [decide(e if (a, b) == e.span else for_output(e, a, b), tools=tools) for a, b in calls]
+    worst = max(made, key=lambda each: each.probability)
+    least = worst.probability
+    holds = least < threshold or (least == assertion.limit)
+    why = f"{shorten(worst.action, _SENTENCE)!r} (chance {least:.0%}): {worst.text}"
+    return Verdict(holds, least, threshold, why)
 
 
 def _features(e: ExplanationData, assertion: Assertion) -> Masks:

@@ -58,11 +58,7 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
             _alike(members, agreement),
             nothing_known=intervals is not None and leaves_open(weights, np.ptp(intervals, axis=1) / 2),
         ),
-        cost=Cost(
-            sum(m.cost.masks for m in members),
-            sum(m.cost.tokens for m in members),
-            sum(m.cost.seconds or 0.0 for m in members),
-        ),
+        cost=sum((m.cost for m in members), Cost(0, 0, 0.0)),
         diagnostics=replace(first.diagnostics, warnings=_warnings(members)),
         config={
             **first.config,

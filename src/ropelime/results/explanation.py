@@ -60,6 +60,10 @@ class Cost:
     tokens: int
     seconds: float | None = field(default=None, compare=False)
 
+    def __add__(self, other: Cost) -> Cost:
+        seconds = (self.seconds or 0.0) + (other.seconds or 0.0)
+        return Cost(self.masks + other.masks, self.tokens + other.tokens, seconds)
+
 
 @dataclass(frozen=True, eq=False)
 class ExplanationData:

@@ -19,6 +19,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ENDINGS = ("ing", "ed", "es", "s", "e")
 _LEAST = 3  # letters that are left of a word without its ending
+_NAME = 6  # words that a name may have
 _MADE = re.compile(r"(?P<name>[\w.\-/:]+)\((?P<arguments>\{.*\})\)", re.DOTALL)  # as prompts have it
 _KEYS = {"name", "arguments", "id", "type"}
 
@@ -96,16 +97,28 @@ def asked_for(action_fields: Sequence[str], parts: Sequence[str]) -> Floats:
     For each field the part of its words counts, rare ones for more, and one more where the part has it
     as it is; that is shared out if several parts have it.
     """
-    own = [_stems(part) for part in parts]
+    own = [stems(part) for part in parts]
     flat = [_flat(part) for part in parts]
     scores = np.zeros(len(parts))
     for number, field in enumerate(action_fields):
-        scores += _coverage(_stems(field), own)
+        scores += _coverage(stems(field), own)
         whole = _flat(field)
         if number and len(whole) > 1:  # names of tools are not said as they are
             held = np.array([whole in part for part in flat], dtype=float)
             scores += held / max(held.sum(), 1.0)
     return np.asarray(scores / max(len(action_fields), 1))
+
+
+def covered(wanted: frozenset[str], held: frozenset[str]) -> float:
+    """The part of some words that others have, 0 to 1, as :func:`stems` gives both.
+
+    Of a few words, as in a name, short forms are found too: *repository* counts for *repo*.
+    """
+    found = wanted & held
+    if len(wanted) <= _NAME:
+        short = (word for word in wanted - held if len(word) > _LEAST)
+        found |= {word for word in short if any(other.startswith(word) for other in held)}
+    return len(found) / len(wanted) if wanted else 0.0
 
 
 def earlier_calls(prompt: Prompt, spans: Sequence[Span]) -> Floats:
@@ -145,6 +158,6 @@ def _stem(word: str) -> str:
     return word
 
 
-def _stems(text: str) -> frozenset[str]:
+def stems(text: str) -> frozenset[str]:
     """The words of a text without their endings; those of a name such as ``sendMail`` by themselves."""
     return frozenset(_stem(word.lower()) for word in _WORD.findall(_HUMP.sub(" ", text)))

@@ -19,9 +19,11 @@ _STRINGS = {
     quote: regex.compile(rf"{quote}(?:[^{quote}\\]|\\.|{quote}(?!{_END}))*+{quote}", regex.DOTALL)
     for quote in "\"'"
 }
+_AROUND = "> \t\r\n"
 _LINE_END = regex.compile(r"\\++n")  # a line end as an escape: as good as an empty line
-# Brackets around a text, a number or a constant; prose in brackets is prose.
-_START = regex.compile(r"\s*+[{\[][\s{\[(]*+(?:[\"'\-\d]|(?:true|false|null|True|False|None)\b)")
+# Brackets around a text, a number or a constant; prose in brackets is prose. Marks such as << and >>
+# may stand around it all, which tell a model where data begins and ends.
+_START = regex.compile(r"[\s<]*+[{\[][\s{\[(]*+(?:[\"'\-\d]|(?:true|false|null|True|False|None)\b)")
 _MARK = regex.compile(r"[\"'{}\[\](),]")
 
 
@@ -36,7 +38,7 @@ def fields(text: str) -> list[Span] | None:
 
     They tile the text. Short neighbours in one object are joined; long values are cut into sentences.
     """
-    if _START.match(text) is None or text.rstrip()[-1:] not in ("}", "]"):
+    if _START.match(text) is None or text.rstrip(_AROUND)[-1:] not in ("}", "]"):
         return None
     found = _items(text)
     if found is None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from ropelime.results.audit import AuditData
+from ropelime.results.decisions import Decision, Hop, origins
 from ropelime.results.summary import SummaryData
 from ropelime.text.display import plain, shorten
 from ropelime.traces.steps import Step, TraceData
 from ropelime.views.sentences import KINDS, cost_facts, label, marks_sentence, summary_sentence
 
+_DECIDED = {"user": "green", "tool": "bold red", "unclear": "yellow"}
 _COLOURS = {
     "confirmed": "green",
     "refuted": "bold red",
@@ -95,9 +99,53 @@ def show_trace(trace: TraceData, *, console: Console | None = None) -> None:
     console.print(Text(plain(line), style="dim"))
 
 
-def _line(text: str, most: int) -> Text:
+def show_decisions(
+    step: Step, decisions: Sequence[Decision], *, console: Console | None = None
+) -> None:
+    """Print who decided on each action of a step."""
+    console = console or Console()
+    for decision in decisions:
+        console.print(Rule(Text(f"Step {step.number}"), align="left", style="dim"))
+        console.print(Text(shorten(plain(decision.action), _STATEMENT)))
+        console.print(Text(plain(decision.text), style=_DECIDED[decision.verdict]))
+        table = _table("share", "interval", "of", right=2)
+        for each in decision.influences:
+            low, high = each.interval
+            table.add_row(f"{each.share:.0%}", f"{low:.0%} to {high:.0%}", _cell(each.name))
+        console.print(table)
+
+
+def show_hops(hops: Sequence[Hop], *, console: Console | None = None) -> None:
+    """Print the graph of where the actions of a step came from, as a tree, and where its ways end."""
+    console = console or Console()
+    console.print(Rule(Text("Followed back"), align="left", style="dim"))
+    shown: set[int] = set()
+    for hop in hops[:1]:
+        _branches(hop.step, hops, shown, console, "")
+    ends = ", ".join(f"{share:.0%} {name}" for name, share in origins(hops).items())
+    console.print(Text(plain(f"In the end: {ends or 'nothing that mattered much'}")))
+
+
+def _branches(step: int, hops: Sequence[Hop], shown: set[int], console: Console, indent: str) -> None:
+    """The messages that mattered in a step, each with the step that it came from."""
+    shown.add(step)
+    for action in dict.fromkeys(hop.action for hop in hops if hop.step == step):
+        console.print(_line(f"step {step}: {action}", _STATEMENT, indent))
+        for hop in [hop for hop in hops if (hop.step, hop.action) == (step, action)]:
+            name = f"output of {hop.tool}" if hop.tool else hop.role
+            line = f"{hop.share:.0%} message {hop.message + 1}, {name}: {hop.text}"
+            console.print(_line(line, _STATEMENT, f"{indent}  "))
+            if hop.from_step is None:
+                continue
+            if hop.from_step in shown or not any(each.step == hop.from_step for each in hops):
+                console.print(Text(f"{indent}    from step {hop.from_step}", style="dim"))
+            else:
+                _branches(hop.from_step, hops, shown, console, f"{indent}    ")
+
+
+def _line(text: str, most: int, indent: str = "") -> Text:
     """Text that is cut off where there is no room for it."""
-    return Text(shorten(plain(text), most), overflow="ellipsis", no_wrap=True)
+    return Text(indent + shorten(plain(text), most), overflow="ellipsis", no_wrap=True)
 
 
 def _outcome(step: Step) -> str:

@@ -1,0 +1,80 @@
+"""Sentences that tell someone to do something, and values that stand where a text has others.
+
+English, and by form alone: a clause that begins with a verb, or that has *please*, *you must* and the
+like. Whether it was followed is for others to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_VERBS = (
+    "accept|access|activate|add|alert|allow|analyse|analyze|answer|append|apply|"
+    "approve|archive|arrange|ask|assign|attach|authorise|authorize|book|browse|buy|"
+    "call|cancel|change|charge|check|choose|claim|clear|click|close|commit|complete|"
+    "compose|confirm|connect|contact|contribute|convert|copy|create|deactivate|decline|"
+    "delete|deliver|deploy|deposit|disable|discard|disclose|display|do|donate|download|"
+    "edit|email|enable|enter|erase|execute|export|extend|fetch|file|fill|find|finish|"
+    "fix|follow|forget|forward|generate|get|give|go|grant|help|hide|ignore|import|"
+    "include|increase|input|insert|install|invite|join|keep|kill|leave|lend|let|list|"
+    "load|lock|log|look|lower|mail|make|mark|merge|message|move|navigate|notify|"
+    "open|order|output|override|overwrite|pass|paste|pay|perform|place|post|praise|"
+    "print|proceed|promote|propose|provide|publish|pull|purchase|push|put|raise|rate|"
+    "read|recommend|record|redeem|redirect|reduce|refund|register|reject|release|"
+    "remember|remind|remove|rename|repeat|replace|reply|report|request|reserve|reset|"
+    "respond|restart|restore|retrieve|return|reveal|review|run|save|say|schedule|"
+    "search|see|select|sell|send|set|share|show|shut|sign|skip|solve|speak|star|"
+    "start|stop|store|submit|subscribe|summarise|summarize|switch|sync|take|tell|"
+    "terminate|test|transfer|translate|transmit|trust|try|turn|type|uninstall|unlock|"
+    "unsubscribe|update|upgrade|upload|use|verify|view|visit|vote|wait|watch|wire|"
+    "withdraw|write"
+)
+_BEFORE = "please|kindly|now|then|first|next|also|just|and|so|immediately|quickly|instead"
+# A clause begins with the text, after the end of another, in a quote, and on a line of its own.
+_BEGINS = r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
+_IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]", re.IGNORECASE)
+_REQUEST = re.compile(
+    r"\b(?:please|kindly|make sure|be sure|don'?t forget|(?:can|could|would) you|i (?:need|want) you to"
+    r"|(?:you|assistant|agent|model|ai) "
+    r"(?:must|should|shall|needs? to|ha(?:ve|s) to|are (?:required )?to))\b",
+    re.IGNORECASE,
+)
+_DELEGATES = re.compile(
+    r"\b(?:requests?|requested|instructions?|instructed|tasks?|to-?dos?|homework|steps|follow|listed"
+    r"|(?:ask(?:s|ed)?|tell(?:s)?|told|want(?:s|ed)?) (?:me|us))\b",
+    re.IGNORECASE,
+)
+_KINDS = {
+    "address": re.compile(r"[\w.+\-]{1,64}@[\w\-]{1,64}(?:\.[\w\-]{1,64}){1,8}"),
+    "link": re.compile(r"(?:https?://|www\.)[^\s'\"<>)]+", re.IGNORECASE),
+    "path": re.compile(r"(?<![\w:/.])/[\w.\-]+(?:/[\w.\-]+)*"),
+    "code": re.compile(r"\b(?=[A-Za-z\-]{0,40}\d)(?=[\d\-]{0,40}[A-Za-z])[A-Za-z\d\-]{6,80}\b"),
+    "number": re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w)"),
+}
+
+
+def is_directive(text: str) -> bool:
+    """Whether a text tells someone to do something, in one of its clauses."""
+    return bool(_REQUEST.search(text) or _IMPERATIVE.search(text))
+
+
+def delegates(text: str) -> bool:
+    """Whether a text speaks of requests, tasks or instructions, which may stand elsewhere."""
+    return bool(_DELEGATES.search(text))
+
+
+def against(values: Sequence[str], text: str) -> float:
+    """The part of the values in whose place a text has others of their kind.
+
+    Kinds are e-mail addresses, links, paths, codes of letters and digits, and numbers. A value that the
+    text has is not against it, and neither is one if the text has none of its kind.
+    """
+    known = text.lower()
+    others = [
+        value.strip().lower() not in known and kind.search(text) is not None
+        for value in values
+        for kind in _KINDS.values()
+        if kind.fullmatch(value.strip())
+    ]
+    return min(sum(others) / len(values), 1.0) if values else 0.0
