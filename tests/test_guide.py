@@ -1,8 +1,10 @@
-"""The pages' examples run: Python prints the output shown, and commands succeed."""
+"""The pages' examples run: Python prints the output shown, and commands succeed.
+
+Those of ``how-to/agents.md`` run in ``tests/traces``, those of ``how-to/server.md`` with vLLM.
+"""
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,6 @@ from doc_examples import SITE
 from ropelime.cli import main
 from ropelime.surrogate.embedded import fetch_embedded
 from servers import Handler, Proxy, says
-from trace_samples import otel
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
 
@@ -100,12 +101,9 @@ def prepare() -> None:
     Path("response.json").write_text(json.dumps(reply), encoding="utf-8")
     line = {**LINE, "output": "Marta.", "expect": [{"rests_on": {"document": 0}}]}
     Path("answers.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
-    Path("run.json").write_text(json.dumps(otel()), encoding="utf-8")
-    with gzip.open("spans.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write(json.dumps(otel()))
 
 
-PAGES = ["quickstart", *(f"how-to/{p}" for p in ("rag", "chat", "agents", "ci", "batch", "closed-api"))]
+PAGES = ["quickstart", *(f"how-to/{p}" for p in ("rag", "chat", "ci", "batch", "closed-api"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
