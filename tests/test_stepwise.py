@@ -33,7 +33,7 @@ def asked(*calls: dict[str, Any], text: str = "") -> dict[str, Any]:
     return {"role": "assistant", "content": text, "tool_calls": list(calls)}
 
 
-def told(number: int, content: str) -> dict[str, Any]:
+def output(number: int, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": f"c{number}", "content": content}
 
 
@@ -42,7 +42,9 @@ PLAN = "I note the sum of 70 for June."
 RUN: Messages = [
     USER,
     asked(call(0, "find_bills", month="June")),
-    told(0, json.dumps({"bills": [{"to": "Holm", "sum": 70, "note": "Due soon. Thanks."}], "more": 0})),
+    output(
+        0, json.dumps({"bills": [{"to": "Holm", "sum": 70, "note": "Due soon. Thanks."}], "more": 0})
+    ),
     asked(text=PLAN) | {"tool_calls": None},
     {"role": "user", "content": "Good."},
     asked(call(1, "write_note", text=PLAN)),
@@ -54,7 +56,7 @@ def long_run(steps: int) -> Trace:
     for i in range(steps):
         messages.append(asked(call(i, "look_at", lamp=i)))
         colour = {"lamp": i, "colour": "green", "note": "It hums. It was bought in May. It is old."}
-        messages.append(told(i, json.dumps(colour)))
+        messages.append(output(i, json.dumps(colour)))
     return ropelime.trace(messages[:-1])
 
 
@@ -116,7 +118,11 @@ def test_messages_first_then_parts_of_those_that_matter() -> None:
         return np.asarray(-5.0 + 4.0 * masks[:, 2 if n == 4 else 3])
 
     trace = ropelime.trace([*messages, {"role": "assistant", "content": "Seven it is."}])
-    how = {"surrogate": FunctionSurrogate(score, "toy"), "preset": "faithful", "scoring": "exact"}
+    how: dict[str, Any] = {
+        "surrogate": FunctionSurrogate(score, "toy"),
+        "preset": "faithful",
+        "scoring": "exact",
+    }
     explained = trace.explain(trace.model_steps[0], **how)
     e = explained.explanation
     assert [each.text.strip() for each in e.features] == [*texts[:2], "Six.", "Seven.", texts[3]]
@@ -168,6 +174,10 @@ def test_steps_that_cannot_be_explained_are_named(wide: LocalSurrogate) -> None:
     empty = ropelime.trace([USER, {"role": "assistant", "content": " "}, *RUN[1:]])
     made, wrong = empty.explain_all(surrogate=wide)
     assert len(made) == len(empty.model_steps) - len(wrong)
+    blank = ropelime.trace([{"role": "user", "content": " "}, {"role": "assistant", "content": "Ho"}])
+    assert blank.explain_all(surrogate=wide)[1] == [
+        "Step 1 cannot be explained: Every message is empty: there is nothing to explain."
+    ]
     short = ropelime.trace([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
     made, wrong = short.explain_all(surrogate=wide)
     assert made == []

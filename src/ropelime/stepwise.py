@@ -212,6 +212,10 @@ def refuse(step: Step, others: Sequence[Step]) -> None:
         )
     if not step.output.strip():
         raise InputError(f"Step {step.number} has no output to explain.", field="step")
+    try:
+        from_messages(prompt_of(step))
+    except InputError as error:
+        raise InputError(f"Step {step.number} cannot be explained: {error}", field="step") from None
 
 
 def _numbers(steps: Sequence[Step]) -> str:

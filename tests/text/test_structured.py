@@ -101,3 +101,13 @@ def test_results_of_tools_are_cut_at_their_fields() -> None:
         "Who?", "Tell me.", '{"name": "Ann Berg",', '"mail": "ann@lamps.example",',
         '"note": "She likes green lamps."}',
     ]  # fmt: skip
+
+
+def test_marks_around_data_do_not_hide_its_fields() -> None:
+    text = '<<{"bill": "For June, as every month, and not for May", "to": "Holm and Company, Lamps"}>>'
+    assert fields(text) is not None
+    assert [text[a:b] for a, b in fields(text) or []] == [
+        '<<{"bill": "For June, as every month, and not for May", ',
+        '"to": "Holm and Company, Lamps"}>>',
+    ]  # fmt: skip
+    assert fields("<p>{not data}</p>") is None

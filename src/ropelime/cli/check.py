@@ -71,6 +71,10 @@ examples:
 """
 
 
+class _NotGiven(str):
+    """A default that can be told apart from the same text on the command line."""
+
+
 _Named = tuple[str, Explanation | str, Mapping[int, str]]  # with the names of tools, by message
 
 
@@ -93,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--junit", type=writable, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--quiet", action="store_true", help="print only failures and errors")
     add_options(parser)
-    parser.set_defaults(preset=None)  # to know whether one was given
+    parser.set_defaults(preset=_NotGiven(Options().preset))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -105,9 +109,10 @@ def run(options: argparse.Namespace) -> int:
         if not entries:
             raise InputError(f"{options.file} has no lines: there is nothing to check.")
         fresh = any(isinstance(entry, Entry) and entry.saved is None for entry in entries)
-        preset, options.preset = options.preset, options.preset or Options().preset
+        actions = "instant" if isinstance(options.preset, _NotGiven) else options.preset
+        options.preset = str(options.preset)
         chosen = method(options) if fresh else {}  # saved explanations need no model
-        chosen["actions"] = preset or "instant"
+        chosen["actions"] = actions
         cases = _check(entries, chosen, quiet=options.quiet)
         if options.junit:
             write_text(options.junit, junit(options.file, cases))

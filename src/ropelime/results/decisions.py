@@ -182,13 +182,13 @@ def _target(e: ExplanationData) -> str:
 def _first(e: ExplanationData, who: Sequence[Decider], chance: float) -> int:
     """The feature that has most of the action, among tools' outputs if one probably caused it.
 
-    A part that tells someone to do something then counts twice: data that fills a call is no cause.
+    A part that tells someone to do something counts twice: data that fills a call did not cause it.
     """
     if chance < _LIKELY:
         return int(np.argmax(e.weights))
-    told = directed(e)
-    if told.any():
-        return int(np.argmax(told))
+    scores = directed(e)
+    if scores.any():
+        return int(np.argmax(scores))
     return int(np.argmax(np.where([each == "tool" for each in who], e.weights, -np.inf)))
 
 

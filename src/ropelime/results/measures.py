@@ -172,9 +172,9 @@ def _texts(parts: _Parts) -> dict[str, float]:
     by_name = [actions.covered(called, part) for part in held]
     by_values = [_mean([actions.covered(value, part) for value in filled]) for part in held]
     asking = actions.stems(parts.joined(parts.asking))
-    told = asking | actions.stems(parts.joined(parts.tool))
+    either = asking | actions.stems(parts.joined(parts.tool))
     of_user = [actions.covered(value, asking) for value in filled]
-    of_both = [actions.covered(value, told) for value in filled]
+    of_both = [actions.covered(value, either) for value in filled]
     return {
         "call": float(bool(name)),
         "asked_user": _most(parts.has, parts.asking),

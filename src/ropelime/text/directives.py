@@ -37,12 +37,12 @@ _IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]
 _REQUEST = re.compile(
     r"\b(?:please|kindly|make sure|be sure|don'?t forget|(?:can|could|would) you|i (?:need|want) you to"
     r"|(?:you|assistant|agent|model|ai) "
-    r"(?:must|should|shall|needs? to|ha(?:ve|s) to|are (?:required )?to))\b",
+    r"(?:must|should|needs? to|ha(?:ve|s) to|are (?:required )?to))\b",
     re.IGNORECASE,
 )
 _DELEGATES = re.compile(
     r"\b(?:requests?|requested|instructions?|instructed|tasks?|to-?dos?|homework|steps|follow|listed"
-    r"|(?:ask(?:s|ed)?|tell(?:s)?|told|want(?:s|ed)?) (?:me|us))\b",
+    r"|(?:ask(?:s|ed)?|tells?|told|want(?:s|ed)?) (?:me|us))\b",  # words: ok
     re.IGNORECASE,
 )
 _KINDS = {
