@@ -1,10 +1,12 @@
-# `make demo`, `make check` and `make test` set up what they need themselves.
+# `make demo`, `make check`, `make test` and `make docs` set up what they need themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
 ADAPTERS := .venv-adapters
 DIST := .venv-dist
+DOCS := .venv-docs
+SITE := docs/_build
 JOBS ?= 2
 SECONDS ?= 3600
 
@@ -14,13 +16,20 @@ APT := [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null
 # NumPy's last release for Python 3.10 has other type stubs than later ones.
 NEW_STUBS := 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: setup browser demo gallery lint words check test fuzz test-adapters test-vllm dist clean
+.PHONY: setup browser demo docs gallery notebooks lint words check test fuzz test-adapters test-vllm \
+  tested dist clean
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+# The package and what it needs to run: all that the demo takes. Python compiles what it imports.
+$(VENV)/.product: pyproject.toml constraints.txt
+	@echo "Installing ropelime into $(VENV), once ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --upgrade pip
+	@$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.product
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
@@ -37,11 +46,25 @@ browser:
 	    "To run them, install it (apt-get install chromium)."; \
 	fi
 
-demo: setup
-	$(BIN)/ropelime demo --json demo.json --html demo.html
+demo: $(VENV)/.product
+	@$(BIN)/ropelime demo --json demo.json --html demo.html
+
+# The site needs the package for its docstrings and help texts, but neither torch nor a model.
+$(DOCS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --upgrade pip
+	$(DOCS)/bin/python tools/build_docs.py --install
+	touch $@
+
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/python tools/build_docs.py $(SITE)
 
 gallery: setup browser
 	$(BIN)/python docs/gallery.py
+
+# Run the tutorials and keep their outputs.
+notebooks: setup
+	$(BIN)/python tools/notebooks.py docs/tutorials/*.ipynb
 
 lint: setup words
 	$(BIN)/ruff check .
@@ -86,21 +109,26 @@ test-vllm: setup
 	test -f $(VLLM)/.ready || $(BIN)/python tests/vllm_env.py $(VLLM)
 	ROPELIME_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest -m vllm tests/surrogate
 
+# What the tests ran with: every package of the environment, with its version and its licence.
+tested: setup
+	$(BIN)/python tools/tested.py > requirements-tested.txt
+
 # Wheel and sdist as they would be uploaded. The wheel goes into an environment of its own, where the
 # demo runs and mypy must see the types.
 dist:
 	rm -rf dist $(DIST)
 	$(PYTHON) -m venv $(DIST)/build
 	$(PYTHON) -m venv $(DIST)/wheel
-	$(DIST)/build/bin/python -m pip install --quiet build twine mypy
+	$(DIST)/build/bin/python -m pip install --quiet build twine mypy cyclonedx-bom
 	$(DIST)/build/bin/python -m build
 	$(DIST)/build/bin/twine check --strict dist/*
 	$(PYTHON) tools/wheel.py dist/*.whl
 	$(DIST)/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	$(DIST)/build/bin/cyclonedx-py environment --output-file sbom.cdx.json $(DIST)/wheel/bin/python
 	cd $(DIST) && wheel/bin/ropelime demo
 	cd $(DIST) && echo 'import ropelime; reveal_type(ropelime.explain(prompt="A. B.", output="C."))' > reveal.py
 	cd $(DIST) && build/bin/mypy --strict --python-executable wheel/bin/python reveal.py \
 	  | grep 'Revealed type is "ropelime.results.explanation.Explanation"'
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(ADAPTERS) $(DIST) dist demo.json demo.html .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(ADAPTERS) $(DIST) $(DOCS) $(SITE) dist sbom.cdx.json demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

@@ -22,6 +22,7 @@ def write(docs: Path, name: str, **holes: str) -> Path:
         holes: The text of each hole of the template.
     """
     page = docs / f"{name}.md"
+    docs.mkdir(parents=True, exist_ok=True)
     page.write_text(render(name, **holes), encoding="utf-8", newline="\n")
     return page
 

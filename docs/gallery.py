@@ -1,4 +1,4 @@
-"""Render the pictures of gallery.md (``make gallery``). Needs Chromium and the development set-up."""
+"""Make the reports and the pictures of gallery.md (``make gallery``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from ropelime import example, explain, trace
+from ropelime import Explanation, audit, example, explain, summary, trace
 from ropelime.views import plots
 from ropelime.views.terminal import to_svg
 
@@ -54,6 +54,31 @@ RUN: list[dict[str, Any]] = [
         ],
     },
 ]
+CHUNKS = [
+    {"text": "Lamps carry a guarantee of six years. Bulbs carry none.", "source": "guarantee.pdf"},
+    {"text": "To use the guarantee, send a photograph of the lamp.", "source": "guarantee.pdf"},
+    {"text": "Our shop in Lind opens at nine. It is closed on Mondays.", "source": "shops.md"},
+    {"text": "The founder of the company built lamps for ships.", "source": "history.md"},
+]
+GUARANTEE = "How long is the guarantee of a lamp, and what must I send to use it?"
+CITED = "Lamps carry a guarantee of six years [1]. To use it, send a photograph of the lamp [3]."
+INVENTED = "Lamps carry a guarantee of six years. Elephants are the largest land animals."
+CHAT = [
+    {"role": "system", "content": "You may use tools. Answer in one sentence."},
+    {"role": "user", "content": "When does the shop in Lind open?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "opening_hours", "arguments": '{"shop": "Lind"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "Tuesday to Sunday, from nine to six."},
+]
 SECOND = ".rl-sentence >> nth=1"
 CELL = """<!doctype html><html lang="en"><title>notebook</title>
 <style>body { font: 14px "Liberation Mono", monospace; margin: 16px; background: white }
@@ -66,6 +91,7 @@ def main() -> None:
     e = explain(context=example.CONTEXT, question=example.QUESTION, output=ANSWER)
     folder = DOCS / "gallery"
     folder.mkdir(exist_ok=True)
+    write_reports(folder, e)
     plots.ranked(e).savefig(folder / "ranked.png", dpi=110, metadata={"Software": None})
     plots.heat_map(e).savefig(folder / "tokens.png", dpi=110, metadata={"Software": None})
     (folder / "terminal.svg").write_text(to_svg(e), encoding="utf-8")
@@ -111,6 +137,21 @@ def main() -> None:
         dark: dict[str, Any] = {"has_touch": True, "color_scheme": "dark"}
         shoot("timeline-phone", timeline, lambda page: page.tap(first), size=(390, 844), **dark)
         chromium.close()
+
+
+def write_reports(folder: Path, e: Explanation) -> None:
+    """Real reports, each of them one small page."""
+    invented = explain(context=CHUNKS, question=GUARANTEE, output=INVENTED)
+    chat = explain(messages=CHAT, output="It opens at nine.", features="message")
+    signed = explain(
+        context=example.CONTEXT, question=example.QUESTION, output=ANSWER, preset="faithful"
+    )
+    e.to_html(folder / "rag.html")
+    invented.to_html(folder / "no-source.html")
+    chat.to_html(folder / "chat.html")
+    signed.to_html(folder / "signed.html")
+    audit(context=CHUNKS, question=GUARANTEE, output=CITED).to_html(folder / "audit.html")
+    summary([e, invented, chat]).to_html(folder / "summary.html")
 
 
 if __name__ == "__main__":

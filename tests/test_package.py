@@ -204,9 +204,11 @@ def test_errors_can_be_caught_by_what_they_mean() -> None:
 
 def test_the_version_is_the_newest_of_the_changelog() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = re.search(r"^## (\d+\.\d+\.\d+\S*)", text, re.MULTILINE)
+    heading = r"^## \[(\d+\.\d+\.\d+[^\]]*)\] - (\d{4}-\d\d-\d\d|unreleased)$"
+    newest = re.search(heading, text, re.MULTILINE)
     assert newest is not None
     assert newest[1] == ropelime.__version__
+    assert f"\n[{newest[1]}]: https://" in text, "a heading is a link to the tag"
 
 
 def test_functions_fit_a_screen() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ["src", "benchmarks", "docs", "examples", "tests"]
+FOLDERS = ["src", "benchmarks", "docs", "tests"]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 SUFFIXES = {".py", ".md", ".js", ".css", ".html", ".ipynb"}
 

@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks believe`` become ``docs/believe.md``."""
+"""Results of ``python -m benchmarks believe`` become ``docs/results/believe.md``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Quality against tokens, and intervals: ``docs/budget.md``."""
+"""Quality against tokens, and intervals: ``docs/results/budget.md``."""

@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks budget`` become ``docs/budget.md`` and its figures."""
+"""Results of ``python -m benchmarks budget`` become ``docs/results/budget.md`` and its figures."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ examples:
   python -m benchmarks batch --device cuda
   python -m benchmarks architectures --docs docs
   python -m benchmarks report results/* --docs docs
+  python -m benchmarks headline
   python -m benchmarks compress results/mmlu.jsonl
   python -m benchmarks lexical results/mmlu.jsonl.xz --data miscellaneous_test.csv
 

@@ -14,7 +14,9 @@ def add(commands: Any) -> None:
     text = "compare the scores of tiny models of every architecture with a naive loop"
     kind = shared.new_command(commands, "architectures", text)
     kind.add_argument("types", nargs="*", metavar="TYPE", help="model types (default: all)")
-    kind.add_argument("--docs", type=Path, metavar="FOLDER", help="write architectures.md there")
+    kind.add_argument(
+        "--docs", type=Path, metavar="FOLDER", help="write results/architectures.md there"
+    )
     kind.set_defaults(run=run)
 
 
@@ -27,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         found[model_type] = page.examine(model_type)
         print(f"{model_type}: {page.worded(found[model_type])}")
     if options.docs:
-        print(page.write(options.docs, found.items()))
+        print(page.write(options.docs / "results", found.items()))
     return int(not all(map(page.agrees, found.values())))

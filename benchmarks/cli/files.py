@@ -1,4 +1,4 @@
-"""``report``, ``compress`` and ``lexical``: what is done with results files."""
+"""``report``, ``headline``, ``compress`` and ``lexical``: what is done with results files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from benchmarks.cli import shared
 
 def add(commands: Any) -> None:
     """Add these commands."""
-    text = "make docs/results.md, budget.md, performance.md and scale.md from results files"
+    text = "make the pages of docs/results from results files"
     kind = shared.new_command(commands, "report", text)
     kind.add_argument("results", nargs="+", type=Path, metavar="FILE", help="compressed or not")
-    kind.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
+    text = "the folder of the documentation; pages go to its folder results (default docs)"
+    kind.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER", help=text)
     kind.set_defaults(run=report)
+    text = "replace the table of the README by what the results files say"
+    kind = shared.new_command(commands, "headline", text)
+    kind.add_argument("--readme", type=Path, default=Path("README.md"), metavar="FILE")
+    kind.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER")
+    kind.set_defaults(run=headline)
     kind = shared.new_command(commands, "compress", "replace finished results files by FILE.xz")
     kind.add_argument("results", nargs="+", type=Path, metavar="FILE")
     kind.add_argument("--undo", action="store_true", help="decompress, so that a run can be resumed")
@@ -31,8 +37,15 @@ def report(options: argparse.Namespace) -> None:
     """Make the pages."""
     from benchmarks.report import write
 
-    for path in write(options.results, options.docs):
+    for path in write(options.results, options.docs / "results"):
         print(path)
+
+
+def headline(options: argparse.Namespace) -> None:
+    """Make the table of the README."""
+    from benchmarks.closed.headline import update
+
+    print(update(options.readme, options.results))
 
 
 def compress(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks closed`` become ``docs/truth.md``."""
+"""Results of ``python -m benchmarks closed`` become ``docs/results/truth.md``."""
 
 from __future__ import annotations
 

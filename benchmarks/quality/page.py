@@ -1,4 +1,4 @@
-"""Results of the paper's experiments become ``docs/results.md`` and its figures."""
+"""Results of the paper's experiments become ``docs/results/results.md`` and its figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.quality import ablation, hotpotqa, mmlu, sweep
 from benchmarks.summary import COMMANDS, Results, Section, load
 from ropelime.errors import InputError
 
-_GUIDE = "How to read the numbers: [reading.md](reading.md)."
+_GUIDE = "Comments on these tables: [notes.md](notes.md)."
 _TABLES: dict[str, Callable[[Results], list[str]]] = {
     "hotpotqa": hotpotqa.tables,
     "sweep": sweep.tables,
@@ -50,7 +50,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         if section in loaded and loaded[section].examples():
             drawn += draw(loaded[section], docs / "figures")
     holes = {"_".join(filter(None, section)): _section(loaded, section) for section in COMMANDS}
-    holes["guide"] = _GUIDE if (docs / "reading.md").is_file() else ""
+    holes["guide"] = _GUIDE if (docs / "notes.md").is_file() else ""
     holes["files"] = pages.files(one.path for one in loaded.values())
     return [pages.write(docs, "results", **holes), *drawn]
 

@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks batch`` become the numbers in ``docs/scale.md``."""
+"""Results of ``python -m benchmarks batch`` become the numbers in ``docs/results/scale.md``."""
 
 from __future__ import annotations
 

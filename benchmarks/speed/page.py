@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks speed`` become ``docs/performance.md`` and its figure."""
+"""Results of ``python -m benchmarks speed`` become ``docs/results/performance.md`` and its figure."""
 
 from __future__ import annotations
 

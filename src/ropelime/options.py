@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -327,10 +328,13 @@ def takes_options(function: F) -> F:
     lines = [
         textwrap.fill(
             f"{f.name}: {f.metadata['help'][0].upper()}{f.metadata['help'][1:]}.",
-            width=100, initial_indent=" " * 8, subsequent_indent=" " * 12,
+            width=100, initial_indent=" " * 4, subsequent_indent=" " * 8,
         )
         for f in dataclasses.fields(Options)
     ]  # fmt: skip
-    at = (function.__doc__ or "").index("        **options:")
-    function.__doc__ = (function.__doc__ or "")[:at] + "\n".join(lines) + "\n    "
+    # The entry of **options, with the lines that continue it; of a method, the text is indented deeper.
+    before, after = re.split(
+        r"    \*\*options:.*(?:\n {8}.*)*", inspect.cleandoc(function.__doc__ or "")
+    )
+    function.__doc__ = before + "\n".join(lines) + after
     return function

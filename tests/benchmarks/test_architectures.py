@@ -21,7 +21,7 @@ def test_types_are_compared_and_written_down(
     assert main(["architectures", *types, "--docs", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:-1]] == types
-    text = (tmp_path / "architectures.md").read_text(encoding="utf-8")
+    text = (tmp_path / "results" / "architectures.md").read_text(encoding="utf-8")
     assert "| `llama` | LlamaForCausalLM | packed | yes | yes |" in text
     assert "| `mamba` | MambaForCausalLM | one by one | no | as `delete` |" in text
     assert "| `gpt_neo` | GPTNeoForCausalLM | one by one | up to its window | yes |" in text

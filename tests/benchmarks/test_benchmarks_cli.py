@@ -119,7 +119,7 @@ def test_the_report(ran: Path, capsys: Capture) -> None:
     assert len(files) == len(RUNS)
     assert main(["report", *files, "--docs", str(ran / "docs")]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert written[0] == ran / "docs" / "results.md"
+    assert written[0] == ran / "docs" / "results" / "results.md"
     assert all(path.stat().st_size for path in written)
     assert {path.suffix for path in written[1:]} == {".svg", ".png"}
     page = written[0].read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_a_finished_file_is_compressed(
     assert bench("mmlu", *run) == 1
     assert "python -m benchmarks compress --undo" in capsys.readouterr().err
     assert main(["report", f"{results}.xz", "--docs", str(tmp_path)]) == 0
-    assert before[0]["command"] in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert before[0]["command"] in (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
     assert main(["compress", "--undo", f"{results}.xz"]) == 0
     assert bench("mmlu", *run) == 0
     assert read(results) == before
@@ -174,7 +174,7 @@ def test_an_example_without_gold_is_shown(bench: Bench, place: Path) -> None:
     rows = read(results)[1]
     assert {row["iou"] for row in rows if row["example"] == "no gold"} == {None}
     assert main(["report", str(results), "--docs", str(place / "other")]) == 0
-    page = (place / "other" / "results.md").read_text(encoding="utf-8")
+    page = (place / "other" / "results" / "results.md").read_text(encoding="utf-8")
     assert "2 examples" in page
     assert "IoU, F1 and AUROC leave out 1 (no feature gold)" in page
 

@@ -393,12 +393,12 @@ class TestPage:
         with pytest.raises(InputError, match=r"again\.jsonl both hold"):
             report.write([gold, other], tmp_path / "docs")
 
-    def test_the_page_on_reading_is_linked_where_it_is(self, words: Path, tmp_path: Path) -> None:
+    def test_the_page_of_notes_is_linked_where_it_is(self, words: Path, tmp_path: Path) -> None:
         page = report.write([words], tmp_path / "docs")[0]
-        assert "reading.md" not in page.read_text(encoding="utf-8")
-        (tmp_path / "docs" / "reading.md").touch()
+        assert "notes.md" not in page.read_text(encoding="utf-8")
+        (tmp_path / "docs" / "notes.md").touch()
         report.write([words], tmp_path / "docs")
-        assert "\n\nHow to read the numbers: [reading.md](reading.md).\n\n" in page.read_text("utf-8")
+        assert "\n\nComments on these tables: [notes.md](notes.md).\n\n" in page.read_text("utf-8")
 
     def test_examples_without_gold_are_counted(self, make: Make, tmp_path: Path) -> None:
         none = {"gold": 0, "iou": None, "f1": None, "auroc": None}

@@ -98,7 +98,7 @@ def test_the_same_explanation_as_here(served: str, local: Any) -> None:
 
 
 def test_the_page_about_it_prints_what_it_says(served: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "server.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (shown,) = re.findall(r"<!-- output -->\n```\n(.*?)```", page, re.DOTALL)
     printed = io.StringIO()

@@ -106,7 +106,7 @@ def test_the_page_about_traces_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its examples, from a trace to a check that fails, print the output shown."""
-    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "agents.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     Path("run.json").write_text(json.dumps(otel()), encoding="utf-8")
     names: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from ropelime.typing import Floats
 # Half the width of the interval of a share: how far the signals differ, a least width that is larger
 # where there are few parts (in part of what each would have if all were equal), and a part of
 # the spread of a yes or no of that probability. So wide, the intervals cover what answering models lost
-# without a part for nine parts of ten that were learnt from (docs/truth.md has others).
+# without a part for nine parts of ten that were learnt from (docs/results/truth.md has others).
 _LEAST_WIDTH, _OF_EQUAL, _OWN_SPREAD = 0.02, 0.25, 0.5
 _FEW = 8  # features: among fewer, the one in the middle may well matter
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.

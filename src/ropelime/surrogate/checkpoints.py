@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -183,17 +184,28 @@ def _load_error(shown: str, error: Exception, quantised: Any = None) -> ModelErr
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keep progress bars, advice and banners off the terminal while transformers loads."""
-    from transformers.utils import logging
+    from transformers.utils import logging as theirs
 
-    with LOADING:
-        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+    with LOADING, without_warnings():
+        verbosity, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+        theirs.set_verbosity_error()
+        theirs.disable_progress_bar()
         try:
             # The GGUF reader's bar heeds no setting, and gptqmodel writes its banner where results go.
             with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
                 yield
         finally:
-            logging.set_verbosity(verbosity)
+            theirs.set_verbosity(verbosity)
             if bars:
-                logging.enable_progress_bar()
+                theirs.enable_progress_bar()
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep back what libraries log when transformers imports them, such as torchao, used or not."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -14,7 +14,13 @@ from pathlib import Path
 from ropelime.errors import InputError, first_line
 from ropelime.surrogate.base import FunctionSurrogate, Surrogate
 from ropelime.surrogate.catalog import locate
-from ropelime.surrogate.checkpoints import LOADING, Say, fetch_from_hub, load_files
+from ropelime.surrogate.checkpoints import (
+    LOADING,
+    Say,
+    fetch_from_hub,
+    load_files,
+    without_warnings,
+)
 from ropelime.surrogate.embedded import cache_folder
 from ropelime.surrogate.remote import ServerSurrogate, is_served
 
@@ -95,7 +101,8 @@ def _loaded(
     with _without_garbage_collection():
         import torch
 
-        from ropelime.surrogate.local import LocalSurrogate
+        with without_warnings():
+            from ropelime.surrogate.local import LocalSurrogate
 
         torch.set_num_threads(limit_threads(torch.get_num_threads()))
         device = device or best_device()

@@ -188,7 +188,7 @@ class _Check:
         return ModelError(
             f"{engine.name} ({type(engine.model).__name__}) cannot be used as a surrogate: a forward "
             f"pass over {len(self._ids)} tokens fails ({why}). Choose another model; docs/"
-            "architectures.md lists those that work."
+            "results/architectures.md lists those that work."
         )
 
     def _tokenized(self, how: str) -> TokenizedPrompt:
