@@ -81,7 +81,8 @@ check: lint
 
 test: lint browser
 	$(BIN)/ropelime models fetch smollm2
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile -m "not ray"
+	$(BIN)/python -m pytest -m ray
 
 # Each fuzzer for SECONDS, with another seed each time; then a batch that is killed fifty times.
 fuzz: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,10 @@ from ropelime.surrogate.local import LocalSurrogate
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
-torch.set_num_threads(1)  # tiny models gain nothing from more, and busy machines lose a lot
+# Tiny models gain nothing from more threads, and busy machines lose a lot. The same holds for the
+# servers and commands that tests start.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 VOCABULARY = 640  # no tiny tokenizer has more tokens
 CONTROL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]

@@ -64,7 +64,9 @@ def test_an_experiment_runs_and_is_not_run_again(
 ) -> None:
     assert bench(name) == 0
     file = place / "results" / f"{name}.jsonl"
-    assert capsys.readouterr() == (f"Written to results/{name}.jsonl\n", "")
+    printed = capsys.readouterr()
+    assert printed.out == f"Written to results/{name}.jsonl\n"
+    assert all("min left" in line for line in printed.err.splitlines()), "progress, if it takes long"
     header, rows = read(file)
     assert header["bench"] == RUNS[name][0]
     assert header["examples"] == 3

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from conftest import CHATML, CONTROL, TEMPLATES, byte_level, metaspace
 from ropelime.errors import InputError, ModelError
@@ -157,6 +158,14 @@ def test_templates_that_cannot_be_followed() -> None:
             Encoder(tokenizer).encode(prompts.from_messages(MESSAGES), ANSWER)
     finally:
         tokenizer.chat_template = template
+
+
+def test_a_tokenizer_that_panics_is_named() -> None:
+    """What the library raises then is not an Exception, so no command would end with words."""
+    tokenizer = deepcopy(byte_level("chatml"))
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("", "x")
+    with pytest.raises(ModelError, match="tokenizer of the surrogate fails on this text"):
+        Encoder(tokenizer).encode(prompts.from_text("Paris is large."), "yes")
 
 
 def test_a_slow_tokenizer_is_refused() -> None:

@@ -129,6 +129,13 @@ def test_a_model_that_cannot_be_run_is_refused() -> None:
         LocalSurrogate(model, byte_level(None), name="gpt2")
 
 
+def test_a_prompt_that_breaks_a_model_is_refused_with_its_name() -> None:
+    """Whisper's decoder does not say how many positions it has in the way that others do."""
+    model = surrogate("whisper", max_target_positions=20)
+    with pytest.raises(ModelError, match=r"whisper \(WhisperForCausalLM\) fails in a forward pass"):
+        ropelime.explain(PROMPT, ANSWER, surrogate=model)
+
+
 @pytest.mark.parametrize(("model_type", "says"), [("bloom", True), ("mamba", True), ("llama", False)])
 def test_in_place_without_positions_is_noted(model_type: str, says: bool) -> None:
     model = surrogate(model_type)

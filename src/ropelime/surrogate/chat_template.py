@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ropelime.errors import InputError, ModelError, RopeLimeError
+from ropelime.errors import InputError, ModelError, RopeLimeError, first_line
+from ropelime.surrogate.checkpoints import is_panic
 from ropelime.surrogate.templates import GreedyTemplateError, bounded, check_template
 from ropelime.text.prompt import TOOL_RESULT, Prompt, Span
 from ropelime.typing import Ints
@@ -97,7 +98,7 @@ class Encoder:
             ids, offsets = self._tokenise(rendered)
             head: list[int] = []
             if not self._tokenizer.chat_template:  # then it may put a control token first itself
-                first = list(self._tokenizer("a").input_ids[:1])
+                first = list(self._call("a").input_ids[:1])
                 head = first if first == [self._tokenizer.bos_token_id] else []
             spans = (*[None] * len(head), *(_in_prompt(rendered, a, b) for a, b in offsets))
             self._last = last = prompt, np.array(head + ids, dtype=np.int64), spans
@@ -184,7 +185,7 @@ class Encoder:
         for start, end in self._runs(rendered):
             # Some tokenizers put a space before a text; a line end keeps it off a run in mid-text.
             lead = "\n" if start else ""
-            run = self._tokenizer(
+            run = self._call(
                 lead + rendered.text[start:end], add_special_tokens=False, return_offsets_mapping=True
             )
             for token, (a, b) in zip(run.input_ids, run.offset_mapping, strict=True):
@@ -197,6 +198,17 @@ class Encoder:
                 ids.append(token)
                 offsets.append((begin, stop))
         return ids, offsets
+
+    def _call(self, text: str, **how: Any) -> Any:
+        try:
+            return self._tokenizer(text, **how)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise ModelError(
+                f"The tokenizer of the surrogate fails on this text ({first_line(error)}). Fetch the "
+                "model again if its tokenizer.json may be damaged, or choose another surrogate."
+            ) from None
 
     def _runs(self, rendered: Rendered) -> Iterable[Span]:
         """Cut behind the first character of every control string that touches user text."""

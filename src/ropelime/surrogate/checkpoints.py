@@ -117,8 +117,15 @@ def load_tokenizer(folder: str, gguf: str | None) -> Any:
     try:
         with quietly():
             return transformers.AutoTokenizer.from_pretrained(folder, **extra, **_NO_CODE)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         raise _load_error(f"{folder}/{gguf}" if gguf else folder, error) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust has panicked: its error is not an Exception and cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def _check_kernels(config: Any, shown: str) -> None:
@@ -149,7 +156,7 @@ def method_of(quantised: Any) -> str:
     return str(getattr(method, "value", method))  # an enumeration once it is loaded
 
 
-def _load_error(shown: str, error: Exception, quantised: Any = None) -> ModelError:
+def _load_error(shown: str, error: BaseException, quantised: Any = None) -> ModelError:
     """What is missing, or damaged, or cannot be reached."""
     first = first_line(error, 300)
     if "trust_remote_code" in str(error):

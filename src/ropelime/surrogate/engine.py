@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from ropelime.errors import ModelError
+from ropelime.errors import ModelError, first_line
 from ropelime.surrogate.architecture import layers_of, longest_cached, longest_packed, sliding_window
 from ropelime.surrogate.attention import (
     NotPackableError,
@@ -34,6 +34,10 @@ from ropelime.surrogate.tokens import TokenSequence
 from ropelime.typing import Ints, Masks
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
+
+# What a model that does not take what it is given raises.
+FAILURES = (ArithmeticError, AttributeError, AssertionError, ImportError, LookupError, RuntimeError,
+            TypeError, ValueError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,16 @@ class Engine:
             logits_only_at(self.model, outputs),
             layer_inputs(self._layers, hidden) as inputs,
         ):
-            found = self.plain(ids, positions, **how)
+            try:
+                found = self.plain(ids, positions, **how)
+            except FAILURES as error:
+                if is_out_of_memory(error) or isinstance(error, ModelError):
+                    raise
+                raise ModelError(
+                    f"{self.name} ({type(self.model).__name__}) fails in a forward pass over "
+                    f"{len(ids):,} tokens ({type(error).__name__}: {first_line(error)}). If the prompt "
+                    "is longer than what it was made for, shorten it; or choose another surrogate."
+                ) from error
         logits = found.logits[0]
         if len(logits) != len(outputs):  # of a model that does not compute them by its last layer
             logits = logits[torch.as_tensor(outputs, device=logits.device)]

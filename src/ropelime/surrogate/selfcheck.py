@@ -27,7 +27,7 @@ from ropelime.files import replacing
 from ropelime.surrogate.architecture import few_predictions, first_layers
 from ropelime.surrogate.base import Ablation
 from ropelime.surrogate.checkpoints import LOADING, quietly
-from ropelime.surrogate.engine import Engine, ForwardResult, Ways
+from ropelime.surrogate.engine import FAILURES, Engine, ForwardResult, Ways
 from ropelime.surrogate.memory import OUT_OF_MEMORY, input_device, is_out_of_memory
 from ropelime.surrogate.sequences import JoinedSequences, MaskedSequences
 from ropelime.surrogate.tokens import TokenizedPrompt
@@ -41,10 +41,6 @@ _SHARED = 3  # tokens that the sequences of _FULL and _PART begin with
 _CHUNK = 10  # tokens of a forward pass, so that sequences are cut
 _PREDICTED = 1024  # tokens whose predictions are compared; all of them take most of the time
 _NO_EFFECT = 0.01  # of what counts as different: what positions must change at least
-
-# What a model that does not take what it is given raises.
-_BROKEN = (ArithmeticError, AttributeError, AssertionError, ImportError, LookupError, RuntimeError,
-           TypeError, ValueError)  # fmt: skip
 
 _UNCHECKED = Ways()  # of a model whose predictions are not finite
 _NOT_PACKED = (
@@ -153,7 +149,7 @@ class _Check:
         engine = self.engine
         try:
             full, part = (self._plain("delete", mask, counted=False) for mask in (_FULL, _PART))
-        except _BROKEN as error:
+        except FAILURES as error:
             if is_out_of_memory(error):
                 raise
             raise self._refusal(f"{type(error).__name__}: {first_line(error)}") from error
@@ -212,7 +208,7 @@ class _Check:
         """
         try:
             counted, moved = (self._plain(how, _PART) for how in ("delete", "in-place"))
-        except _BROKEN as error:
+        except FAILURES as error:
             if is_out_of_memory(error):
                 raise
             return None
@@ -235,7 +231,7 @@ class _Check:
         ]
         try:
             self.engine.run(JoinedSequences(requests, [False] * len(requests)), take, tokens=_CHUNK)
-        except _BROKEN as error:
+        except FAILURES as error:
             if is_out_of_memory(error):
                 raise
             return False
