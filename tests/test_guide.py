@@ -99,7 +99,7 @@ def prepare() -> None:
     Path("chat.json").write_text(json.dumps(CHAT), encoding="utf-8")
     reply = {"choices": [{"message": {"role": "assistant", "content": "Marta built the tower [1]."}}]}
     Path("response.json").write_text(json.dumps(reply), encoding="utf-8")
-    line = {**LINE, "output": "Marta.", "expect": [{"rests_on": {"document": 0}}]}
+    line = {**LINE, "output": "Marta.", "expect": [{"rests_on": {"document": 1}}]}
     Path("answers.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
 
 

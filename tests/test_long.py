@@ -85,9 +85,9 @@ def chunks(count: int, planted: int | None, seed: int = 0) -> list[str]:
 
 def long_one(planted: int = 40, **options: Any) -> Explanation:
     chosen: dict[str, Any] = {"surrogate": Reader(), "preset": "faithful", "progress": False}
-    return explain(
-        context=chunks(64, planted), question=QUESTION, output=OUTPUT, **{**chosen, **options}
-    )
+    given = {"context": chunks(64, planted), "question": QUESTION, "output": OUTPUT}
+    e: Explanation = explain(**given, **{**chosen, **options})
+    return e
 
 
 @pytest.mark.parametrize("planted", [0, 17, 40, 63])

@@ -44,7 +44,7 @@ def renew(
         for ranking, figures in row["rankings"].items()
         if _ABLATED not in ranking
     }
-    output = row.get("output", case.output)
+    output = str(row.get("output", case.output))
     weights, tokens = by_surrogate(case, output, surrogate, (0, row["number"], 2), only=PRESETS)
     for preset in PRESETS:
         figures = {**known(row, weights[preset]), "tokens": tokens[preset]}

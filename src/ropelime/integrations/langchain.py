@@ -94,4 +94,6 @@ class ExplainCallback(BaseCallbackHandler):  # type: ignore[misc]
         given: dict[str, Any] = {"messages": as_messages(asked), "output": answer}
         if not isinstance(answer, str):
             given = {"response": answer, "request": {"messages": asked}}
-        return explain(**given, surrogate=self._surrogate, progress=False, **self._options)
+        chosen = {"surrogate": self._surrogate, "progress": False, **self._options}
+        e: Explanation = explain(**given, **chosen)
+        return e

@@ -39,7 +39,7 @@ def attach(response: Any, question: str, *, top: int = 5, **options: Any) -> Exp
         top: How many parts are attached.
         **options: As for :func:`ropelime.explain`, ``surrogate`` included.
     """
-    e = explain(response=response, question=question, **{"progress": False, **options})
+    e: Explanation = explain(response=response, question=question, **{"progress": False, **options})
     response.metadata = {**(response.metadata or {}), KEY: attached(e, top)}
     return e
 

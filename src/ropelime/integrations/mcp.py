@@ -285,7 +285,8 @@ class Tools:
     def _explained(self, features: str, preset: str, report: Report, **given: Any) -> Explanation:
         known = self._explainer.check(features=features, **given)
         how: dict[str, Any] = {"features": features, "preset": preset, "progress": report}
-        return explain(**known, surrogate=self._explainer.loaded(), **how)
+        e: Explanation = explain(**known, surrogate=self._explainer.loaded(), **how)
+        return e
 
     async def _run(self, ctx: Context[Any, Any], work: Callable[[Report], Any]) -> Any:
         async with self._one_at_a_time:
