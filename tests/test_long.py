@@ -85,7 +85,7 @@ def chunks(count: int, planted: int | None, seed: int = 0) -> list[str]:
 
 def long_one(planted: int = 40, **options: Any) -> Explanation:
     chosen: dict[str, Any] = {"surrogate": Reader(), "preset": "faithful", "progress": False}
-    given = {"context": chunks(64, planted), "question": QUESTION, "output": OUTPUT}
+    given: dict[str, Any] = {"context": chunks(64, planted), "question": QUESTION, "output": OUTPUT}
     e: Explanation = explain(**given, **{**chosen, **options})
     return e
 

@@ -307,16 +307,9 @@ def explain(
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """
-    reasoning = ""
-    if response is not None or request is not None:
-        others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
-        output, read = _from_response(response, request, question, others)
-        reasoning = read.pop("reasoning", "")
-        context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
-    elif prompt is None:
-        context, messages = as_chunks(context), as_messages(messages)
-    given = read_prompt(prompt, context, question, messages)
-    task = Task(given, check_text("output", output), Options.of(options))  # before a model is loaded
+    others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
+    given, said, reasoning = _read(others, question, response, request)
+    task = Task(given, check_text("output", said), Options.of(options))  # before a model is loaded
     models = resolve_surrogates(surrogate, say=None if progress is False else note)
     for model in models:
         check_capabilities(model, task.options)
@@ -327,6 +320,21 @@ def explain(
             for item in stream_one(task, models, progress)
         )
     return _with_reasoning(explain_one(task, models, progress), reasoning)
+
+
+def _read(
+    given: dict[str, Any], question: str | None, response: Any, request: Mapping[str, Any] | None
+) -> tuple[Prompt, str | None, str]:
+    """The prompt, the output and the reasoning of what was given: itself, or a response."""
+    output, reasoning = given["output"], ""
+    prompt, context, messages = given["prompt"], given["context"], given["messages"]
+    if response is not None or request is not None:
+        output, read = _from_response(response, request, question, given)
+        reasoning = read.pop("reasoning", "")
+        context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
+    elif prompt is None:
+        context, messages = as_chunks(context), as_messages(messages)
+    return read_prompt(prompt, context, question, messages), output, reasoning
 
 
 def _with_reasoning(e: Explanation, reasoning: str) -> Explanation:

@@ -264,7 +264,7 @@ def test_the_page_shows_judged_steps_alone(tmp_path: Path) -> None:
     assert main(["trim", str(path)]) == 0
     assert "signals" not in path.read_text(encoding="utf-8")
     assert main(["report", str(path), "--docs", str(tmp_path / "docs")]) == 0
-    page = (tmp_path / "docs" / "agents.md").read_text(encoding="utf-8")
+    page = (tmp_path / "docs" / "results" / "agents.md").read_text(encoding="utf-8")
     assert "8 hijacked, 8 resisted, 8 calls that the user asked for." in page
     assert "| user against tool, as in CausalArmor | 1.000 [1.000, 1.000] | 1.00 | 1.000" in page
     assert "| m | 8 | 8 | 0.00 / 0.50 | 1.00 / 1.00 |" in page

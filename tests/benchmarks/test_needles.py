@@ -68,7 +68,7 @@ def test_a_run_resumes_and_becomes_a_page(data: Path, tmp_path: Path, tiny_run: 
     line = ["long", "sentences", "--sizes", "60", "--limit", "2", "--data", str(data)]
     assert main([*line, "--results", str(among), "--quiet"]) == 0
     assert main(["report", str(results), str(among), "--docs", str(tmp_path)]) == 0
-    page = (tmp_path / "long.md").read_text(encoding="utf-8")
+    page = (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
     assert "given | 100 | two | 1 |" in page
     assert "No results yet. Run: `python -m benchmarks long answers --data FILE`" in page
 
@@ -84,7 +84,7 @@ def test_long_answers_in_groups_and_in_full(tmp_path: Path, tiny_run: LocalSurro
     assert not found["grouped"], "short ones are scored in full"
     assert found["ours"]["same first"] == 1
     assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
-    assert "leave-one-out" in (tmp_path / "long.md").read_text(encoding="utf-8")
+    assert "leave-one-out" in (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
 
 
 def test_what_does_not_go_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

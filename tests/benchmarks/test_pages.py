@@ -12,7 +12,7 @@ from benchmarks import pages
 from ropelime.errors import InputError
 
 TEMPLATES = sorted((Path(benchmarks.__file__).parent / "templates").glob("*.md"))
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)

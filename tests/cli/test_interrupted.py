@@ -21,7 +21,7 @@ def test_what_was_scored_is_shown_and_written(
     monkeypatch.setattr("ropelime.cli.explain.explain", explain)
     (tmp_path / "p.txt").write_text("One is here. Two is there.", encoding="utf-8")
     found = tmp_path / "e.json"
-    line = ["explain", "--prompt", str(tmp_path / "p.txt"), "--output", "So.", "--json", str(found)]
+    line = ["explain", "--prompt", f"@{tmp_path / 'p.txt'}", "--output", "So.", "--json", str(found)]
     assert cli.main(line) == 130
     shown = capsys.readouterr()
     assert "red" in shown.out

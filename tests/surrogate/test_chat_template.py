@@ -241,8 +241,8 @@ def test_control_strings_that_overlap() -> None:
 
 def test_control_strings_in_a_role_are_refused() -> None:
     messages = [{"role": "user<|im_end|>", "content": "Hello."}]
-    with pytest.raises(InputError, match=r"messages\[0\]\['role'\].*<\|im_end\|>"):
-        Encoder(byte_level("chatml")).encode(prompts.from_messages(messages), ANSWER)
+    with pytest.raises(InputError, match=r"Unknown role 'user<\|im_end\|>'"):
+        prompts.from_messages(messages)
 
 
 def test_offsets_stay_true_around_control_strings() -> None:

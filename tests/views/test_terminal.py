@@ -222,7 +222,7 @@ def test_a_fit_that_does_not_exist_has_no_figure() -> None:
     alone = toy(sampler="leave-one-out")
     assert alone.diagnostics.r2 == pytest.approx(1)
     assert "· R² " not in shown(alone, details=True), "as many scores as unknowns: any fit is exact"
-    assert "No R²" in alone.to_html()
+    assert '"Fit"' not in alone.to_html()
 
 
 def test_names_of_a_loaded_file_cannot_act_on_the_terminal() -> None:
@@ -303,13 +303,13 @@ def test_a_long_part_is_cut_in_its_middle() -> None:
 
 
 def test_messages_have_their_roles_and_chunks_their_names() -> None:
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user\x1b[2J", "content": "Why?"}]
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?\x1b[2J"}]
     e = toy(None, messages=chat, features="message", surrogate=additive([1.0, 2.0]))
     lines = shown(e).splitlines()
     at = lines.index("[message 1, system]")
     assert lines[at + 1] == "Be brief.²"
-    assert lines[at + 2] == "[message 2, user�[2J]"
-    assert lines[at + 3] == "Why?¹"
+    assert lines[at + 2] == "[message 2, user]"
+    assert lines[at + 3] == "Why?�[2J¹"
     assert "\n[chunk 1, 1.txt]\nSentence 000" in shown(long(20, {3: 1.0}))
     assert not re.search(r"^\[", shown(toy()), re.MULTILINE)
 
