@@ -29,6 +29,7 @@ USAGE = {"prompt_tokens": 96, "completion_tokens": 19, "total_tokens": 115}
 ELSEWHERE = ("serve", "--engine", "--base-url")  # need a browser, a cluster, another server
 FILES = {
     "prompt.txt": "Marta built the tower. It stands in Kessel. The answer is Marta.",
+    "question.txt": "Who built it?",
     "answer.txt": "Marta built it.",
     "answer.md": "Marta built the tower [1].",
     "docs/a.txt": "Marta built the tower.",

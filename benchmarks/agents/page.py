@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks agents`` become ``docs/agents.md``."""
+"""Results of ``python -m benchmarks agents`` become ``docs/results/agents.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks long`` become ``docs/long.md``."""
+"""Results of ``python -m benchmarks long`` become ``docs/results/long.md``."""
 
 from __future__ import annotations
 

@@ -280,30 +280,26 @@ def explain(
     """Explain which parts of a prompt an output depends on.
 
     Pass exactly one of ``prompt``, ``context`` (with a ``question``), ``messages`` and ``response``.
-    Prompts may be longer than the surrogate's window. Ctrl-C raises
-    :class:`ropelime.errors.Interrupted`; its ``kept`` is the explanation of what was scored until then,
-    if that is enough for one.
+    Ctrl-C raises :class:`ropelime.errors.Interrupted`; its ``kept`` is the explanation of what was
+    scored until then, if that is enough for one.
 
     Args:
-        prompt: The prompt as one text.
+        prompt: The prompt as one text. As the others, it may be longer than the surrogate's window.
         output: The answer to explain, as the model gave it.
         context: Retrieved chunks; they are the features, the question is not. Each is a text, a mapping
             with ``text``, ``source`` and ``page``, or a document of LangChain or LlamaIndex.
         question: The question about the context.
         messages: Chat messages, each with ``role`` and ``content`` or ``tool_calls``, or the
             message objects of LangChain, Anthropic, Gemini or Pydantic AI.
-        response: What another library returned, which holds the output too: a response of OpenAI,
-            Anthropic, Gemini or LiteLLM, or a message of LangChain (each with its ``request``), a run
-            of the OpenAI Agents SDK or of Pydantic AI, the result of a LangChain chain or agent, a
-            LlamaIndex response (with the ``question``). The model's own reasoning is kept in
-            ``e.config["reasoning"]``; it is not a part of the prompt.
+        response: What another library returned: a response of OpenAI, Anthropic, Gemini or LiteLLM, or
+            a message of LangChain (each with its ``request``), a run of the OpenAI Agents SDK, Pydantic
+            AI or a LangChain chain or agent, a LlamaIndex response (with the ``question``). The model's
+            own reasoning is kept in ``e.config["reasoning"]``; it is not a part of the prompt.
         request: The keyword arguments of the call that returned the response of an API.
         surrogate: The open model that scores the answer: a short name (see ``ropelime models``), a
-            directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` for a model behind a
-            vLLM server, a function of masks, or a :class:`Surrogate`. Several in a list are averaged;
-            ``e.members`` and the verdicts say how far they agree.
-        stream: Return an iterator instead: a :class:`RankedSentence` for each sentence of the output,
-            by one quick pass of the first surrogate, and then the explanation.
+            directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` (vLLM), a function of
+            masks, or a :class:`Surrogate`. Several in a list are averaged (``e.members``).
+        stream: Return an iterator: a :class:`RankedSentence` for each sentence, then the explanation.
         progress: ``"auto"``, True, False, or a function of (done, total).
         **options: See :class:`ropelime.options.Options`.
     """

@@ -1,4 +1,4 @@
-"""Every example of docs/integrations.md runs; answers come from a server on loopback."""
+"""Every example of docs/how-to/integrations.md runs; answers come from a server on loopback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from integrations.recorded import ANTHROPIC, CHAT, GEMINI
 from servers import Handler, Proxy
 
-PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "integrations.md").read_text(encoding="utf-8")
 # What an example needs, its code, and its output if that is shown.
 BLOCKS = re.findall(
     r"(?:<!-- needs: (\S+) -->\n)?```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?",

@@ -117,7 +117,7 @@ def test_the_page_about_traces_runs(
         assert capsys.readouterr().out == shown or not shown
     assert json.loads(names["annotations"])["span_id"] == names["why"].step.id
     commands = re.findall(r"^ropelime (.*run.*json.*)$", page, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         failing = command.startswith("check")
         assert main(command.split()) == int(failing), command
