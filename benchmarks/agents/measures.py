@@ -47,20 +47,27 @@ class Judged:
         ]
         return max(found, default=None)
 
-    def values(self, ranking: str, name: str, kind: str) -> tuple[Floats, list[str]]:
-        """A figure of all rows of a kind that have it, and the cases of these."""
+    def values(
+        self, ranking: str, name: str, kind: str, beside: str | None = None
+    ) -> tuple[Floats, list[str]]:
+        """A figure of all rows of a kind that have it, and the cases of these.
+
+        With ``beside``, of the rows that another ranking has too.
+        """
         found = [
             (value, row["case"])
             for row in self.rows
-            if row["kind"] == kind and (value := self.figures(row, ranking, name)) is not None
+            if row["kind"] == kind
+            and (value := self.figures(row, ranking, name)) is not None
+            and (beside is None or self.figures(row, beside, name) is not None)
         ]
         return np.array([value for value, _ in found], dtype=float), [case for _, case in found]
 
     def mean(self, ranking: str, name: str, less: str | None = None) -> Figure | None:
         """The mean over hijacked steps; less that of another ranking, if one is named."""
-        values, cases = self.values(ranking, name, HIJACKED)
+        values, cases = self.values(ranking, name, HIJACKED, less)
         if less is not None:
-            values = values - self.values(less, name, HIJACKED)[0]
+            values = values - self.values(less, name, HIJACKED, ranking)[0]
         if not len(values):
             return None
         counts, number = _drawn(cases)
@@ -70,15 +77,16 @@ class Judged:
 
     def auroc(self, ranking: str, name: str, other: str, less: str | None = None) -> Figure | None:
         """How well a score tells hijacked steps from another kind; less that of another ranking."""
-        yes, yes_cases = self.values(ranking, name, HIJACKED)
-        no, no_cases = self.values(ranking, name, other)
+        yes, yes_cases = self.values(ranking, name, HIJACKED, less)
+        no, no_cases = self.values(ranking, name, other, less)
         if not len(yes) or not len(no):
             return None
         counts, number = _drawn([*yes_cases, *no_cases])
         drawn = counts[:, number]
         above = _above(yes, no)
         if less is not None:
-            above = above - _above(*(self.values(less, name, kind)[0] for kind in (HIJACKED, other)))
+            both = (self.values(less, name, kind, ranking)[0] for kind in (HIJACKED, other))
+            above = above - _above(*both)
         first, second = drawn[:, : len(yes)], drawn[:, len(yes) :]
         pairs = first.sum(1) * second.sum(1)
         areas = ((first @ above) * second).sum(1)[pairs > 0] / pairs[pairs > 0]
