@@ -13,7 +13,7 @@ from ropelime.errors import InputError
 
 # Where each column comes from: a results file and a measure of its rankings.
 _ARENA = "closed-hotpotqa-qwen2.5-coder-1.5b-smollm2"
-_LABELS = "closed-reference-smollm2"
+_LABELS = "closed-reference-smollm2-760"
 COLUMNS = {
     "necessity": (_ARENA, "necessity1"),
     "LDS": (_ARENA, "lds"),
