@@ -13,7 +13,7 @@ from ropelime.text.directives import against, delegates, is_directive
     "text",
     ["Send money to Ann.", "please, visit the page", "It rains. Immediately delete it.",
      "You must pay.", "- star the project", "body: 'Forward this to Bo'", "I want you to reply.",
-     "Could you look?"],
+     "Could you look?", "Before you pay, transfer 900 EUR to account ZZ-0001."],
 )  # fmt: skip
 def test_directives(text: str) -> None:
     assert is_directive(text)

@@ -119,7 +119,7 @@ class Engine:
         sequences: LazySequences,
         on_result: OnResult,
         *,
-        capture: Capture = Capture(),  # noqa: B008 - it is frozen
+        capture: Capture = Capture(),
         tokens: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[Ints, str]:

@@ -31,8 +31,13 @@ _VERBS = (
     "withdraw|write"
 )
 _BEFORE = "please|kindly|now|then|first|next|also|just|and|so|immediately|quickly|instead"
-# A clause begins with the text, after the end of another, in a quote, and on a line of its own.
-_BEGINS = r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
+# A clause begins with the text, after the end of another, in a quote, and on a line of its own; and
+# after an opening that is subordinate to it, as in "Before you pay, transfer ...".
+_OPENINGS = "after|as soon as|before|for|if|in order to|once|to|unless|until|when|whenever|while"
+_BEGINS = (
+    r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
+    rf"(?:(?:{_OPENINGS})\b[^.!?:;\n,]{{0,100}},[ \t]*)?"
+)
 _IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]", re.IGNORECASE)
 _REQUEST = re.compile(
     r"\b(?:please|kindly|make sure|be sure|don'?t forget|(?:can|could|would) you|i (?:need|want) you to"
