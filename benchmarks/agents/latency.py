@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from benchmarks import pages
-from benchmarks.agents.rankings import public
 from benchmarks.hardware import Hardware
 from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.pages import number
 from benchmarks.store import Row, Store
+from ropelime import guard, trace
 from ropelime.explain import explain
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalSurrogate
@@ -87,7 +87,6 @@ def measure(surrogate: LocalSurrogate, store: Store, *, rounds: int) -> None:
     hardware = Hardware(surrogate)
     messages, action = guarded()
     text = json.dumps(action)
-    guard = public("guard")
     ways: dict[str, Callable[[], object]] = {
         "guard": lambda: guard(messages, action, surrogate=surrogate),
         "forward": lambda: forward(surrogate, messages, text),
@@ -117,11 +116,11 @@ def forward(surrogate: LocalSurrogate, messages: Messages, output: str) -> int:
 
 def whole_run(surrogate: LocalSurrogate, hardware: Hardware) -> Row:
     """The tokens of explaining every step of a run, beside those of its longest step times steps."""
-    trace = public("trace")(run_of())
-    steps = [(from_messages(step.prompt()), step.output) for step in trace.model_steps]
+    run = trace(run_of())
+    steps = [(from_messages(step.prompt()), step.output) for step in run.model_steps]
     lengths = [len(_ids(surrogate, prompt, output)) for prompt, output in steps]
     found = {
-        preset: hardware.measure(partial(trace.explain_all, surrogate=surrogate, preset=preset)).tokens
+        preset: hardware.measure(partial(run.explain_all, surrogate=surrogate, preset=preset)).tokens
         for preset in (INSTANT, EVIDENCE)
     }
     return {"steps": len(steps), "longest": max(lengths), "all": sum(lengths), "tokens": found}

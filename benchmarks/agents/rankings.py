@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
-from ropelime.errors import InputError
+from ropelime import guard
 from ropelime.results.explanation import ExplanationData
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -24,8 +23,8 @@ OTHERS, SHARED = "words of others", "shared words"  # they come with WORDS
 ATTENTION, REVEALING, USER_OR_TOOL = "attention", "revealing", "user-or-tool"
 GUARD = "guard"
 PRESETS = (EVIDENCE, INSTANT, FAITHFUL)
-BY_DEFAULT = (RANDOM, LONGEST, WORDS, ATTENTION, REVEALING, USER_OR_TOOL, EVIDENCE, INSTANT)
-KNOWN = (*BY_DEFAULT, FAITHFUL, GUARD)
+BY_DEFAULT = (RANDOM, LONGEST, WORDS, ATTENTION, REVEALING, USER_OR_TOOL, EVIDENCE, INSTANT, GUARD)
+KNOWN = (*BY_DEFAULT, FAITHFUL)
 ORDER = (RANDOM, LONGEST, WORDS, OTHERS, SHARED, *KNOWN[KNOWN.index(WORDS) + 1 :])  # of the tables
 NAMES = {
     RANDOM: "random",
@@ -207,17 +206,9 @@ def _logprob(scorer: LocalScorer, masks: Masks) -> Floats:
     return scorer.score(np.concatenate([full, masks]), kl=False).output_logprob[1:]
 
 
-def public(name: str) -> Any:
-    """A public call of the package, which a release may not have yet."""
-    found = getattr(importlib.import_module("ropelime"), name, None)
-    if found is None:
-        raise InputError(f"This release has no ropelime.{name}. Use a newer one.")
-    return found
-
-
 def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
     """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided."""
-    decision = public("guard")(step.chat, step.output, surrogate=surrogate)
+    decision = guard(step.chat, step.output, surrogate=surrogate)
     named = [feature.start == decision.span[0] for feature in step.features]
     return Ranking(np.array(named, dtype=float), score=float(decision.probability))
 

@@ -123,8 +123,7 @@ def test_every_ranking_of_every_form_has_its_row(data: Path, tiny: Tiny, tmp_pat
     item = next(items.read(data))
     found = [*items.unframed(item), items.asked(item)[1]]
     store = Store(tmp_path / "rows.jsonl", {"bench": "agents"}, [run.STEP])
-    ours = [name for name in rankings.KNOWN if name != rankings.GUARD]
-    assert run.run(found, model, store, only=ours, together=3)
+    assert run.run(found, model, store, only=rankings.KNOWN, together=3)
     _, rows = read(tmp_path / "rows.jsonl")
     assert [row["form"] for row in rows] == ["unframed", "asked"]
     for row in rows:
@@ -135,7 +134,7 @@ def test_every_ranking_of_every_form_has_its_row(data: Path, tiny: Tiny, tmp_pat
         assert {len(c) for c in row["parts"].values() if isinstance(c, list)} == {n}
         assert any(row["parts"]["goal"]), "the instruction is in a part"
         for output in row["outputs"]:
-            assert [*output["rankings"], rankings.GUARD] == list(rankings.ORDER)
+            assert list(output["rankings"]) == list(rankings.ORDER)
             assert all(len(values) == n for values in output["signals"].values())
             assert {"instant/attention", "evidence/shift", "evidence/drop"} <= set(output["signals"])
         assert [output["of"] for output in row["outputs"]] == (
@@ -182,7 +181,7 @@ def test_guard_is_ranked_by_the_part_that_it_names(
         assert action in item.output
         return Decision((start, start + 9))
 
-    monkeypatch.setattr(rankings, "public", lambda name: {"guard": guard}[name])
+    monkeypatch.setattr(rankings, "guard", guard)
     store = Store(tmp_path / "rows.jsonl", {"bench": "agents"}, [run.STEP])
     run.run([item], tiny("llama"), store, only=["guard"])
     (row,) = read(store.path)[1]
@@ -285,7 +284,7 @@ def test_latency_divides_times_of_the_same_round(
     model = tiny("llama", max_position_embeddings=8192)
     monkeypatch.setattr(latency, "CHARACTERS", 300)
     monkeypatch.setattr(latency, "guarded", lambda: (latency.run_of(1)[:3], {"name": "a"}))
-    monkeypatch.setattr(latency, "public", lambda name: lambda *a, **k: None)
+    monkeypatch.setattr(latency, "guard", lambda *a, **k: None)
     counted = {"steps": 2, "longest": 10, "all": 15, "tokens": {"instant": 10, "evidence": 30}}
     monkeypatch.setattr(latency, "whole_run", lambda *_: counted)
     header = {"kind": "latency", "machine": {"cpu": "toy"}, "surrogate": {"name": "tiny"}}
