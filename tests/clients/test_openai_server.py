@@ -104,7 +104,7 @@ def test_verify_against_a_real_server(proxy: Proxy, model: str) -> None:
 )
 def test_faults_on_the_way_to_it_are_survived(proxy: Proxy, model: str, fault: Any) -> None:
     proxy.faults = [fault]
-    e = ask(proxy, model, timeout=4.0, sampling={"temperature": 0, "max_tokens": 4}, stream=True)
+    e = ask(proxy, model, timeout=4.0, sampling={"temperature": 0, "max_tokens": 4}, on_text=print)
     assert e.output
     assert len(proxy.seen) == 2
     assert e.config["answer"]["retries"] == 1

@@ -405,7 +405,7 @@ def test_the_history_survives(tmp_path: Path, open_page: Open) -> None:
 
 def test_whatever_is_typed_is_text(tmp_path: Path, open_page: Open) -> None:
     with live(settings(tmp_path)) as (client, _):
-        chat = [{"role": HOSTILE[3], "content": text} for text in HOSTILE]
+        chat = [{"role": "user", "content": text} for text in HOSTILE]
         requests: list[dict[str, Any]] = [
             {"prompt": "\n\n".join(HOSTILE), "features": "paragraph"},
             {"context": HOSTILE, "question": HOSTILE[0], "features": "document"},
