@@ -129,7 +129,7 @@ dist:
 	cd $(DIST) && wheel/bin/ropelime demo
 	cd $(DIST) && echo 'import ropelime; reveal_type(ropelime.explain(prompt="A. B.", output="C."))' > reveal.py
 	cd $(DIST) && build/bin/mypy --strict --python-executable wheel/bin/python reveal.py \
-	  | grep 'Revealed type is "ropelime.results.explanation.Explanation"'
+	  | grep 'Revealed type is "ropelime.explain.Explanation"'
 
 clean:
 	rm -rf $(VENV) $(VLLM) $(ADAPTERS) $(DIST) $(DOCS) $(SITE) dist sbom.cdx.json demo.json demo.html .mypy_cache .pytest_cache .ruff_cache

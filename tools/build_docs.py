@@ -36,7 +36,8 @@ def install() -> int:
 def needed(requirements: Sequence[str]) -> list[str]:
     """Of the package's requirements, those of the site."""
     names = {text: re.split(r"[^\w.-]", text)[0].lower() for text in requirements}
-    docs = [text.split(";")[0].strip() for text in requirements if 'extra == "docs"' in text]
+    extra = re.compile(r"extra == ['\"]docs['\"]")  # builders quote it in two ways
+    docs = [text.split(";")[0].strip() for text in requirements if extra.search(text)]
     return docs + [text for text, name in names.items() if name in IMPORTED and "extra ==" not in text]
 
 
