@@ -170,7 +170,7 @@ def renew(options: argparse.Namespace) -> None:
         for done, row in enumerate(rows):
             if report:
                 report(done, len(rows))
-            found.append(again(row, known[row["example"]], surrogate, name, header["signals"]))
+            found.append(again(row, known[row["example"]], surrogate, name, header))
     present = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
     changed = {"signals": present, "renewed_by": shared.command(options)}
     rewrite(options.results, [{**header, **changed}, *found])

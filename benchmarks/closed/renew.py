@@ -25,9 +25,7 @@ PRESETS = (EVIDENCE, INSTANT)
 _ABLATED = f"{EVIDENCE} without "
 
 
-def renew(
-    row: Row, case: Case, surrogate: Surrogate, name: str, signals: Mapping[str, Mapping[str, float]]
-) -> Row:
+def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) -> Row:
     """A row whose presets are the present ones.
 
     Args:
@@ -35,19 +33,19 @@ def renew(
         case: Its prompt.
         surrogate: The model that explains.
         name: The name of that model in the row.
-        signals: How much each signal of each preset counted in the run.
+        header: The header of the run: its seed, and how much each signal of each preset counted.
     """
     if "rankings" not in row:
         return row
     kept = {
-        renamed(ranking, signals): figures
+        renamed(ranking, header["signals"]): figures
         for ranking, figures in row["rankings"].items()
         if _ABLATED not in ranking
     }
-    output = str(row.get("output", case.output))
-    weights, tokens = by_surrogate(case, output, surrogate, (0, row["number"], 2), only=PRESETS)
+    output, draws = str(row.get("output", case.output)), (header["seed"], row["number"])
+    weights, tokens = by_surrogate(case, output, surrogate, (*draws, 2), only=PRESETS)
     for preset in PRESETS:
-        figures = {**known(row, weights[preset]), "tokens": tokens[preset]}
+        figures = {**known(row, weights[preset], draws), "tokens": tokens[preset]}
         kept[f"{name}: {preset}"] = {**figures, "weights": np.round(weights[preset], 5).tolist()}
     return {**row, "rankings": kept}
 
@@ -61,9 +59,9 @@ def renamed(ranking: str, signals: Mapping[str, Mapping[str, float]]) -> str:
     return f"{surrogate}: earlier {preset}, {counts}"
 
 
-def known(row: Row, weights: Floats) -> Row:
-    """The figures of a ranking that need no further answer."""
-    n, draws = row["features"], (0, row["number"])
+def known(row: Row, weights: Floats, draws: tuple[int, int]) -> Row:
+    """The figures of a ranking that need no further answer; ``draws`` seeds the held-out masks."""
+    n = row["features"]
     first = ranked(weights, np.random.default_rng([*draws, 3]))[0]
     figures: Row = {}
     if "held_out" in row:

@@ -316,19 +316,20 @@ class TestRenew:
             "none": -5.0, "held_out": [-1.0, -2.0, -3.0, -4.0],
             "rankings": {measures.ORACLE: {"weights": [1.0, 3.0]}},
         }  # fmt: skip
-        found = renew.known(row, np.array([0.2, 0.8]))
+        found = renew.known(row, np.array([0.2, 0.8]), (0, 0))
         assert (found["necessity1"], found["kept1"], found["first"]) == (0.75, 0.25, 1.0)
         assert "sufficiency4" not in found, "nobody was asked"
 
     def test_earlier_presets_stay_under_another_name(self, case: cases.Case, tiny: Tiny) -> None:
-        signals = {"evidence": {"shift": 0.6, "words": 0.4}, "instant": {"words": 1.0}}
+        counted = {"evidence": {"shift": 0.6, "words": 0.4}, "instant": {"words": 1.0}}
+        header = {"seed": 0, "signals": counted}
         earlier = {"tiny: evidence": {"f1": 0.5}, "tiny: evidence without words": {"f1": 0.4}}
         row = {
             "example": case.id, "number": 0, "features": len(case.spans), "gold": [0],
             "output": "Paris",
             "rankings": {"random": {"f1": 0.0}, **earlier, "tiny: AT2": {"f1": 0.3}},
         }  # fmt: skip
-        found = renew.renew(row, case, tiny(), "tiny", signals)["rankings"]
+        found = renew.renew(row, case, tiny(), "tiny", header)["rankings"]
         assert found["tiny: earlier evidence, 0.6/0.4"] == {"f1": 0.5}
         assert (found["random"], found["tiny: AT2"]) == ({"f1": 0.0}, {"f1": 0.3})
         assert set(found) - {"random", "tiny: AT2", "tiny: earlier evidence, 0.6/0.4"} == {
@@ -337,4 +338,4 @@ class TestRenew:
         }
         assert sum(found["tiny: evidence"]["weights"]) == pytest.approx(1, abs=1e-3)
         assert 0 < found["tiny: instant"]["tokens"] < found["tiny: evidence"]["tokens"]
-        assert renew.renew({"example": "x"}, case, tiny(), "tiny", signals) == {"example": "x"}
+        assert renew.renew({"example": "x"}, case, tiny(), "tiny", header) == {"example": "x"}

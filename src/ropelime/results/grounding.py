@@ -19,7 +19,7 @@ from ropelime.method.learnt import chance
 from ropelime.method.scores import Scores
 from ropelime.text import segmentation
 from ropelime.text.features import Feature
-from ropelime.text.lexical import coverage, words
+from ropelime.text.lexical import coverage_by, words
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
@@ -128,7 +128,7 @@ def measure(
     """
     with_all, without = scores.logprob[0], scores.logprob[1]
     rise = np.maximum(with_all - without, 0.0)
-    parts = [feature.text for feature in features]
+    parts = [set(words(feature.text)) for feature in features]
     tokens, gain, explained, covered = [], [], [], []
     for start, end in sentences:
         inside = [i for i, (a, b) in enumerate(output_spans) if a < end and b > start]
@@ -138,7 +138,7 @@ def measure(
         explained.append(risen / (risen + max(left, 0.0) + _SURE))
         said = words(output[start:end])
         text = asked if said and _BARE.issuperset(said) else output[start:end]
-        covered.append(float(coverage(text, parts).max(initial=0.0)))
+        covered.append(float(coverage_by(text, parts).max(initial=0.0)))
     return Measures(*(np.array(each, dtype=float) for each in (tokens, gain, explained, covered)))
 
 

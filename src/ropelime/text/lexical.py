@@ -48,8 +48,12 @@ def bm25(query: str, parts: Sequence[str], *, terms: Callable[[str], list[str]] 
 
 def coverage(text: str, parts: Sequence[str]) -> Floats:
     """(parts,) the part of a text's words that each part has, 0 to 1; rare words count for more."""
-    sets = [set(words(part)) for part in parts]
-    held, all_of_it = np.zeros(len(parts)), 0.0
+    return coverage_by(text, [set(words(part)) for part in parts])
+
+
+def coverage_by(text: str, sets: Sequence[set[str]]) -> Floats:
+    """The same by the words of the parts, for many texts."""
+    held, all_of_it = np.zeros(len(sets)), 0.0
     for word, times in Counter(words(text)).items():
         found = np.array([word in each for each in sets], dtype=float)
         count = times * _idf(found)
