@@ -676,6 +676,7 @@ def test_a_run_is_opened_and_explained_with_the_keyboard(
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = open_page(f"{server[0]}/#/runs")
+    page.locator("#open-run").wait_for()  # the list of runs comes after the page
     assert axe.run(page).response["violations"] == []
     page.locator("#open-run").focus()
     with page.expect_file_chooser() as chooser:
