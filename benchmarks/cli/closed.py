@@ -56,6 +56,8 @@ def add(commands: Any) -> None:
     kind.add_argument("--cached-only", action="store_true", help="leave out methods that score exactly")
     text = "run these methods of the surrogate alone, such as evidence instant"
     kind.add_argument("--only", nargs="+", default=[], metavar="METHOD", help=text)
+    text = "compare other ways to mix the signals of evidence, which were tried, and nothing else"
+    kind.add_argument("--attempts", action="store_true", help=text)
     kind.add_argument(
         "--labels-only", action="store_true", help="ask the answering model only, to learn from it"
     )
@@ -88,7 +90,8 @@ def run(options: argparse.Namespace) -> None:
     from ropelime.method.learnt import EVIDENCE, INSTANT
 
     shared.check(options, "limit", "max_calls", "concurrency")
-    if unknown := set(options.only) - {method.name for method in rankings.compared()}:
+    only = ["evidence", "instant"] if options.attempts else options.only
+    if unknown := set(only) - {method.name for method in rankings.compared()}:
         known = ", ".join(method.name for method in rankings.compared())
         raise InputError(f"There is no method {', '.join(sorted(unknown))}. Known: {known}.")
     if (options.answering is None) != (options.kind in ANSWERED):
@@ -113,7 +116,7 @@ def run(options: argparse.Namespace) -> None:
     heads = _heads(options, surrogates)
     answering = served or loaded.get(options.answering)
     parts = [bench, options.kind, short(options.answering) if answering else None]
-    name = "-".join(filter(None, [*parts, *surrogates]))
+    name = "-".join(filter(None, [*parts, *surrogates, "attempts" if options.attempts else None]))
     results = shared.results_file(options, name)
     settings = {
         "bench": bench,
@@ -122,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
         "heads": {name: path.name for name, path in options.heads},
         "signals": {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)},
-        "only": options.only,
+        "only": only,
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,
@@ -133,7 +136,9 @@ def run(options: argparse.Namespace) -> None:
     if served:  # before the file is begun: after a refusal, another --limit may be chosen
         done = {row["example"] for row in read(results)[1]} if results.exists() else set()
         left = [case for case in found if case.id not in done]
-        _check_calls(options, left, rankings.count(surrogates.values(), exact=exact))
+        _check_calls(
+            options, left, rankings.count(surrogates.values(), exact=exact, attempts=options.attempts)
+        )
     store = Store(results, settings, [arena.CASE])
     progress = reporting(shared.progress(options, name), name)
     with progress as report, _conversing(options, answering) as converse:
@@ -145,7 +150,8 @@ def run(options: argparse.Namespace) -> None:
             seed=options.seed,
             first=options.skip,
             exact=exact,
-            only=options.only,
+            only=only,
+            attempts=options.attempts,
             ask=asks,
             heads=heads,
             progress=report,

@@ -20,7 +20,7 @@ _NAMED = ["context", "ablation", "limit", "surrogate", "device", "dtype", "seed"
 _NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answering", "skip", "masks"]
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
 _DEFAULTS |= {"memory": 0, "skip": 0, "masks": 32}
-_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only", "latency")
+_SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only", "latency", "attempts")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ import torch
 
 from benchmarks import lexical, methods
 from benchmarks.closed import peers
+from benchmarks.closed.attempts import MOST, tried
 from benchmarks.closed.cases import Case
 from benchmarks.closed.heads import Heads
 from benchmarks.memo import Memo
@@ -30,9 +31,10 @@ def lexicals(case: Case, output: str) -> dict[str, Floats]:
     return {name: rank(case.question, output, case.parts) for name, rank in lexical.RANKINGS.items()}
 
 
-def count(surrogates: Collection[Surrogate], *, exact: bool) -> int:
-    """How many rankings there are for each case that is asked again."""
-    found = 1 + len(lexical.RANKINGS) + 1  # random and the oracle
+def count(surrogates: Collection[Surrogate], *, exact: bool, attempts: bool = False) -> int:
+    """How many rankings there are at most for each case that is asked again."""
+    found = MOST * attempts * len(surrogates)
+    found += 1 + len(lexical.RANKINGS) + 1  # random and the oracle
     for surrogate in surrogates:
         found += sum(exact or m.scoring == "cached" for m in compared())
         found += exact and isinstance(surrogate, LocalSurrogate)  # ARC-JSD
@@ -72,6 +74,7 @@ def by_surrogate(
     *,
     exact: bool = True,
     only: Collection[str] = (),
+    attempts: bool = False,
     heads: Mapping[str, Heads] | None = None,
 ) -> tuple[dict[str, Floats], Mapping[str, int]]:
     """The weights of every method by one surrogate, and the tokens that each takes.
@@ -83,6 +86,7 @@ def by_surrogate(
         seed: Seed of the masks.
         exact: Whether to run the methods that score exactly, too.
         only: The names of the methods that are run; all of them and the peers if empty.
+        attempts: Whether to add other ways to mix the signals; needs ``evidence`` and ``instant``.
         heads: Weights of heads that were learnt for this surrogate, by name.
     """
     chosen = [
@@ -95,10 +99,14 @@ def by_surrogate(
     made = explain_many([Task(case.prompt, output, each) for each in options], [memo])
     weights: dict[str, Floats] = {}
     tokens: dict[str, int] = {}
+    signals: dict[str, Mapping[str, Floats]] = {}
     for m, e in zip(chosen, made, strict=True):
         assert isinstance(e, Explanation)
+        signals[m.name] = e.signals
         weights[m.name] = np.asarray(e.weights)
         tokens[m.name] = int(m.scores(e).tokens.sum())
+    if attempts:
+        weights |= tried(case, output, memo, signals[EVIDENCE], signals[INSTANT])
     if isinstance(surrogate, LocalSurrogate) and not only:
         assert isinstance(scorer.scorer, LocalScorer)
         if exact:

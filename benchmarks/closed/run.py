@@ -34,6 +34,7 @@ def run(
     first: int = 0,
     exact: bool = True,
     only: Collection[str] = (),
+    attempts: bool = False,
     ask: Ask = "rankings",
     heads: Mapping[str, Mapping[str, Heads]] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -50,6 +51,7 @@ def run(
         first: The number of the first case.
         exact: Whether to run the methods that score exactly, too.
         only: The names of the methods that are run; all of them and the peers if empty.
+        attempts: Whether to add other ways to mix the signals, which were tried.
         ask: What to ask the answering model for: answers with all parts and with none; what is lost
             without each part, too; or all that comparing rankings takes.
         heads: Learnt weights of heads, by surrogate and then by name.
@@ -57,7 +59,7 @@ def run(
     """
     for number, case in store.left(cases, progress):
         drawn = (seed, first + number)
-        row = _case(case, converse, surrogates, drawn, exact, only, ask, heads or {})
+        row = _case(case, converse, surrogates, drawn, exact, only, attempts, ask, heads or {})
         store.add(case.id, [row])
 
 
@@ -82,6 +84,7 @@ def _case(
     seed: tuple[int, int],
     exact: bool,
     only: Collection[str],
+    attempts: bool,
     ask: Ask,
     heads: Mapping[str, Mapping[str, Heads]],
 ) -> Row:
@@ -100,7 +103,14 @@ def _case(
     tokens: dict[str, int] = {}
     for name, surrogate in surrogates.items():
         found, took = rankings.by_surrogate(
-            case, output, surrogate, seed, exact=exact, only=only, heads=heads.get(name)
+            case,
+            output,
+            surrogate,
+            seed,
+            exact=exact,
+            only=only,
+            attempts=attempts,
+            heads=heads.get(name),
         )
         weights |= {f"{name}: {method}": each for method, each in found.items()}
         tokens |= {f"{name}: {method}": each for method, each in took.items()}

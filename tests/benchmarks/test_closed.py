@@ -19,7 +19,7 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import cases, measures, rankings, renew, run
+from benchmarks.closed import attempts, cases, measures, rankings, renew, run
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -158,6 +158,39 @@ class TestRun:
         assert measures.ORACLE not in row["rankings"]
         assert set(row["rankings"]["BM25(answer)"]) == {"first", "f1", "auroc", "tokens", "weights"}
         assert f"tiny: {CONTEXTCITE}" not in row["rankings"]
+
+
+class TestAttempts:
+    SIGNALS = {  # noqa: RUF012
+        "shift": np.array([0.5, 0.5, 0.0]),
+        "words": np.array([0.0, 0.5, 0.5]),
+        "question": np.zeros(3),
+    }
+
+    def test_ways_to_mix(self) -> None:
+        equal = attempts.mixed(self.SIGNALS, dict.fromkeys(self.SIGNALS, 1.0))
+        np.testing.assert_allclose(equal, [0.25, 0.5, 0.25])  # the question says nothing
+        np.testing.assert_allclose(attempts.mixed({"shift": np.zeros(4), "words": np.zeros(4)}), 0.25)
+        assert attempts.product(self.SIGNALS).argmax() == 1
+        assert attempts.mean_rank(self.SIGNALS).argmax() == 1
+
+    def test_the_first_parts_differ_and_weights_stay(self) -> None:
+        parts = ["The cat sat.", "The cat sat.", "A dog ran.", "No."]
+        dealt = attempts.differing(parts, np.array([0.4, 0.3, 0.2, 0.1]))
+        assert dealt.tolist() == [0.4, 0.1, 0.3, 0.2]
+
+    def test_they_are_rows_beside_the_presets(
+        self, case: cases.Case, tiny: Tiny, tmp_path: Path
+    ) -> None:
+        how = {"converse": None, "only": ["evidence", "instant"], "attempts": True}
+        found = TestRun().rows(case, tiny, tmp_path, **how)["rankings"]
+        tried = [name for name in found if name.startswith(f"tiny: {attempts.NAME}")]
+        assert len(tried) == attempts.MOST
+        for name in tried:
+            weights = np.array(found[name]["weights"])
+            assert weights.min() >= 0
+            assert weights.sum() == pytest.approx(1, abs=1e-3), name
+            assert 0 <= found[name]["auroc"] <= 1
 
 
 def knows(handler: servers.Handler) -> None:

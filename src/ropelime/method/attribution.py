@@ -25,7 +25,7 @@ from ropelime.typing import Floats
 _LEAST_WIDTH, _OF_EQUAL, _OWN_SPREAD = 0.02, 0.25, 0.5
 _FEW = 8  # features: among fewer, the one in the middle may well matter
 # Shares grow with a power of a signal: a little of it is what any part has. Of words only much counts.
-_POWER = {"shift": 1.5, "words": 3, "question": 1.5}
+POWER = {"shift": 1.5, "words": 3, "question": 1.5}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def evidence(
     shift = np.maximum(fitted.weights, 0.0)
     found = {"shift": shift, "words": words, "question": question}
     used = {name: v for name, v in found.items() if v is not None and target.signals[name]}
-    signals = {name: sharpened(values, _POWER[name]) for name, values in used.items()}
+    signals = {name: sharpened(values, POWER[name]) for name, values in used.items()}
     weights, counts = _mean(signals, target.signals, len(shift))
     weights = above_floor(weights)
     by_token = sharpened(np.maximum(fitted.token_weights, 0.0))
@@ -202,7 +202,7 @@ def instant(scores: Scores, target: Instant, words: Floats | None) -> Attributio
         by_token = scores.attention.T / (scores.attention.sum() or 1.0)
         signals["attention"] = by_token.sum(1)
     if words is not None and target.words:
-        signals["words"] = sharpened(words, _POWER["words"])
+        signals["words"] = sharpened(words, POWER["words"])
     weights, counts = _mean(signals, target.signals, n)
     weights = above_floor(weights)
     return Attribution(
