@@ -10,6 +10,7 @@ from benchmarks.names import (
     CONTEXTCITE,
     EVIDENCE,
     FAITHFUL,
+    INSTANT,
     LEAVE_ONE_OUT,
     LEAVE_ONE_OUT_CACHED,
     LEAVE_ONE_OUT_EXACT,
@@ -39,6 +40,7 @@ def budget(context: str) -> list[Method]:
 
     found = [
         preset(EVIDENCE),
+        preset(INSTANT),
         method(LEAVE_ONE_OUT_CACHED, "leave-one-out", "evidence", *loo, scoring="cached"),
         _answer_only(),
         _cached_kl(),
@@ -84,6 +86,7 @@ def hotpotqa(context: str) -> list[Method]:
         method("shapley", "shapley:64", "nll", "uniform", "ridge"),
         method("one-at-a-time", "one-at-a-time", "nll", "uniform", "ridge"),
         preset(EVIDENCE),
+        preset(INSTANT),
         _answer_only(),
         _cached_kl(),
         preset(FAITHFUL),
@@ -156,4 +159,6 @@ def mmlu() -> list[Method]:
         method(f"{ROPE_LIME}, sqrt-kl", "bernoulli:60", "sqrt-kl", "rope-rwmd", "ridge"),
         method(f"{ROPE_LIME}, nll", "bernoulli:60", "nll", "rope-rwmd", "ridge"),
         method(LEAVE_ONE_OUT, "leave-one-out", "kl", "rope-rwmd", "wls"),
+        preset(EVIDENCE),
+        preset(INSTANT),
     ]

@@ -6,6 +6,7 @@ from benchmarks.names import (
     CONTEXTCITE,
     EVIDENCE,
     FAITHFUL,
+    INSTANT,
     LEAVE_ONE_OUT,
     LEAVE_ONE_OUT_CACHED,
     cached,
@@ -21,7 +22,8 @@ FAMILIES: dict[str, list[str]] = {
     "leave-one-out": [LEAVE_ONE_OUT],
     "leave-one-out, cached": [LEAVE_ONE_OUT_CACHED],
     "preset evidence": [EVIDENCE],
+    "preset instant": [INSTANT],
     "preset faithful": [FAITHFUL],
 }
 # Methods whose intervals are compared with the weights from many more masks.
-INTERVALS = (EVIDENCE, FAITHFUL, exact(64), exact(96), cached(128, 16))
+INTERVALS = (EVIDENCE, INSTANT, FAITHFUL, exact(64), exact(96), cached(128, 16))

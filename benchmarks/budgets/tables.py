@@ -15,6 +15,7 @@ from benchmarks.names import (
     CONTEXTCITE,
     EVIDENCE,
     FAITHFUL,
+    INSTANT,
     LEAVE_ONE_OUT,
     LEAVE_ONE_OUT_CACHED,
     LEAVE_ONE_OUT_EXACT,
@@ -81,8 +82,8 @@ def quality(one: Results, methods: Sequence[str] | None = None) -> str:
 
 def by_bucket(one: Results) -> str:
     """IoU of each bucket beside the paper's 8B model."""
-    names = [EVIDENCE, LEAVE_ONE_OUT_CACHED, LEAVE_ONE_OUT, CONTEXTCITE, FAITHFUL, PAPER]
-    names += [*(m for m in LEXICAL if m in one.rows), CHANCE]
+    names = [EVIDENCE, INSTANT, LEAVE_ONE_OUT_CACHED, LEAVE_ONE_OUT, CONTEXTCITE, FAITHFUL, PAPER]
+    names = [m for m in (*names, *LEXICAL, CHANCE) if m in one.rows]
     rows = []
     for group in one.buckets():
         cells = [f"{one.mean(name, 'iou', group) or float('nan'):.3f}" for name in names]
@@ -97,7 +98,9 @@ def by_length(found: Sequence[Results]) -> str:
     rows = []
     for one in found:
         features = np.mean([row["features"] for row in one.examples()])
-        for name in (EVIDENCE, FAITHFUL, cached(128), exact(64), CONTEXTCITE):
+        for name in (EVIDENCE, INSTANT, FAITHFUL, cached(128), exact(64), CONTEXTCITE):
+            if name not in one.rows:
+                continue
             cells = [_wide(one, name, metric) for metric in ("f1", "auroc", "lds")]
             counts = [f"{one.mean(name, key) or 0:,.0f}" for key in ("tokens", "run")]
             rows.append([f"{features:.0f}", str(len(one.examples())), name, *cells, *counts])

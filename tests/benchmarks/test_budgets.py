@@ -73,7 +73,7 @@ def test_rows_hold_costs_and_coverage(ran: Path) -> None:
         if name in ("chance", *LEXICAL):
             continue
         assert row["run"] <= row["tokens"] + row["masks"], "shared work is run once"
-        assert ("first" in row) == (name in ("evidence", "faithful", "paper"))
+        assert ("first" in row) == (name in ("evidence", "instant", "faithful", "paper"))
         assert ("covered" in row) == (example == "s0" or example == "s3") or "nll" not in name
     assert by["s0", "exact, 64"]["covered"] is not None
     assert by["s0", "evidence"]["tokens"] < by["s0", "leave-one-out"]["tokens"]
