@@ -126,11 +126,12 @@ def _draw_quality(ten: Sequence[Results], stem: Path) -> list[Path]:
 
 def _draw_coverage(covered: Sequence[Results], stem: Path) -> list[Path]:
     """Coverage of each method, a line for each results file, beside the nominal one."""
-    curves = [Curve("nominal", (0.0, len(INTERVALS) - 1.0), (0.9, 0.9))]
+    names = [m for m in INTERVALS if any(len(one.values(m, "covered")) for one in covered)]
+    curves = [Curve("nominal", (0.0, len(names) - 1.0), (0.9, 0.9))]
     for one in covered:
-        means = [one.mean(m, "covered") for m in INTERVALS]
+        means = [one.mean(m, "covered") for m in names]
         known = [(float(i), y) for i, y in enumerate(means) if y is not None]
         across, up = zip(*known, strict=True)
         curves.append(Curve(tables.label(one), across, up))
     title, ylabel = "90 % intervals", "features covered"
-    return plots.curves([CurvePanel(title, "", ylabel, curves, log="", names=INTERVALS)], stem)
+    return plots.curves([CurvePanel(title, "", ylabel, curves, log="", names=names)], stem)
