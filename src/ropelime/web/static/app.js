@@ -633,14 +633,13 @@
     return time;
   }
 
+  /* What tells a result from others; the report below it has the rest. */
   function meta(summary) {
     const facts = [
       `${summary.count.toLocaleString()} ${SIZES[summary.features]}`,
-      `scored by ${summary.surrogate.join(" and ")}`,
-      `preset ${summary.preset}`,
-      `${summary.scoring} scoring`,
-      `in ${summary.seconds.toFixed(1)} s`
+      `scored by ${summary.surrogate.join(" and ")} in ${summary.seconds.toFixed(1)} s`
     ];
+    if (summary.preset !== option("preset").default) facts.push(`preset ${summary.preset}`);
     return [when(summary), ` \u00b7 ${facts.join(" \u00b7 ")}`];
   }
 
