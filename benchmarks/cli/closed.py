@@ -126,6 +126,7 @@ def run(options: argparse.Namespace) -> None:
         "heads": {name: path.name for name, path in options.heads},
         "signals": {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)},
         "only": only,
+        **({"attempts": True} if options.attempts else {}),
         "skip": options.skip,
         "limit": options.limit,
         "seed": options.seed,

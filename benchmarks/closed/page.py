@@ -61,6 +61,8 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     title = _KINDS[header["kind"]]
     if header["answering"]:
         title += f": {header['answering']['name']} answers"
+    if header.get("attempts"):
+        title += ", with all that was tried"
     left_out = len(rows) - len(used)
     count = (
         f"{len(used)} prompts with {np.mean([row['features'] for row in used]):.0f} parts on average"
