@@ -27,12 +27,18 @@ def main() -> int:
     findings = 0
     for name in options.names or FUZZERS:
         cases = itertools.count() if options.case is None else iter([options.case])
-        found, counts = run(FUZZERS[name], seed=seed, cases=cases, seconds=options.seconds)
-        for finding in found:
-            print(finding, flush=True)
+        found, counts = run(
+            FUZZERS[name],
+            seed=seed,
+            cases=cases,
+            seconds=options.seconds,
+            tell=lambda finding: print(finding, flush=True),
+        )
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         print(f"{name}, seed {seed}: {outcomes}; {len(found)} kinds of findings", flush=True)
         findings += len(found)
+        if "interrupted" in counts:
+            break
     return 1 if findings else 0
 
 

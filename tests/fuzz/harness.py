@@ -60,8 +60,12 @@ def run(
     cases: Iterator[int],
     seconds: float = float("inf"),
     most: int = 20,
+    tell: Callable[[Finding], None] = lambda finding: None,
 ) -> tuple[list[Finding], dict[str, int]]:
-    """Run cases until the time is over; returns one finding of each kind, and counts by outcome."""
+    """Run cases until the time is over; returns one finding of each kind, and counts by outcome.
+
+    ``tell`` hears of the first finding of a kind at once. Ctrl-C ends the run with what it has.
+    """
     found: dict[str, Finding] = {}
     counts: dict[str, int] = {}
     end = time.monotonic() + seconds
@@ -74,10 +78,13 @@ def run(
                     warnings.simplefilter("error", RuntimeWarning)  # numpy's, of overflows
                     outcome = step(Random(f"{fuzzer.name} {seed} {case}"))
             except KeyboardInterrupt:
-                raise
+                counts["interrupted"] = 1
+                break
             except BaseException:
                 finding = Finding(fuzzer.name, seed, case, traceback.format_exc())
-                found.setdefault(finding.kind, finding)
+                if finding.kind not in found:
+                    found[finding.kind] = finding
+                    tell(finding)
                 outcome = "FOUND"
             counts[outcome] = counts.get(outcome, 0) + 1
     return list(found.values()), counts
