@@ -168,6 +168,8 @@ def test_steps_that_cannot_be_explained_are_named(tmp_path: Path, capsys: Captur
     assert "No step of run.json could be explained." in err
     assert main(["trace", file, "--step", "7"]) == 2
     assert "There is no step 7" in capsys.readouterr().err
+    assert main(["trace", file, "--step", "9" * 5000]) == 2
+    assert "No step has the id" in capsys.readouterr().err
 
 
 def test_a_timeline_is_written_with_and_without_explanations(tmp_path: Path, capsys: Capture) -> None:

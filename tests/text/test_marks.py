@@ -85,6 +85,12 @@ def test_other_text_is_left_alone(text: str) -> None:
     assert answer.clean == text
 
 
+@pytest.mark.parametrize("form", ["[{}]", "[^{}]", "[^{}]: It says so.", "【{}†source】", "[1-{}]"])
+def test_a_number_of_thousands_of_digits_is_read(form: str) -> None:
+    answer = read(f"It is red [1].\n\n{form.format('9' * 5000)} And blue.")
+    assert 1 in numbers(answer)
+
+
 def test_links_cite_by_their_address() -> None:
     answer = read(f"Six years ([source]({URL})). Or [1]({URL}), [guarantee.pdf](guarantee.pdf).")
     assert answer.clean == "Six years. Or."

@@ -118,8 +118,8 @@ def _explained(
     found: Trace, options: argparse.Namespace, chosen: dict[str, Any]
 ) -> list[ExplainedStep]:
     if options.step is not None:
-        step = int(options.step) if options.step.isdecimal() else options.step
-        return [found.explain(step, **chosen)]
+        counted = options.step.isdecimal() and len(options.step) < 10
+        return [found.explain(int(options.step) if counted else options.step, **chosen)]
     made, wrong = found.explain_all(**chosen)
     for line in wrong:
         note(f"ropelime: {line}")

@@ -277,11 +277,14 @@ def _of_tools(prompt: Prompt) -> Iterator[Document]:
 def _narrowed(found: Sequence[Document], reference: Reference) -> Sequence[Document]:
     """Of several chunks of one file, those with the page or the quotation."""
     if len(found) > 1 and reference.pages is not None:
-        first, after = reference.pages
-        found = [e for e in found if e.page.isdecimal() and first <= int(e.page) < after] or found
+        found = [e for e in found if _in(reference.pages, e.page)] or found
     if len(found) > 1 and reference.quote:
         found = [each for each in found if each.quotes(reference.quote)] or found
     return found
+
+
+def _in(pages: Span, page: str) -> bool:
+    return page.isdecimal() and len(page) < 10 and pages[0] <= int(page) < pages[1]
 
 
 def _name(text: str) -> str:

@@ -245,7 +245,7 @@ def _references(match: re.Match[str], known: Known) -> tuple[Reference, ...]:
         return (Reference(number=int(match["at"])),)
     if kind == "footnote":
         label = match["label"]
-        number = int(label) if label.isdecimal() else None
+        number = int(label) if label.isdecimal() and len(label) < 10 else None
         return (Reference(number=number, names=(f"^{label}",)),)
     if kind == "link":
         address = match["to"]
@@ -337,7 +337,8 @@ def _numbers(match: re.Match[str]) -> list[int]:
     label = match["label"]
     written = match["list"] or match["listed"] or match["numbered"] or match["at"] or label or ""
     raised = (match["digits"] or "").translate(_RAISED)
-    return [int(number) for number in re.findall(r"\d+", written) + re.findall(r"\d", raised)]
+    counted = re.findall(r"(?<!\d)\d{1,9}(?!\d)", written)
+    return [int(number) for number in counted + re.findall(r"\d", raised)]
 
 
 def _inside(at: int, spans: Iterable[Span]) -> bool:
