@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.believe import fit, intervals
+from benchmarks.believe import fit, intervals, tried
 from benchmarks.believe.items import GIVEN
 from benchmarks.evaluation.labels import auroc
 from benchmarks.pages import NONE, number
@@ -47,7 +47,10 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     """
     files = [(path, *read(path)) for path in sorted(paths)]
     own = [each for each in files if each[1]["preset"] == "evidence"]
-    rows = {header["kind"]: found for _, header, found in own}
+    rows: dict[str, list[Row]] = {}
+    for _, header, some in own:
+        rows.setdefault(header["kind"], []).extend(some)
+    summaries = [row for _, header, some in files if header["kind"] == "faithbench" for row in some]
     found = [(kind, row) for kind, some in rows.items() for row in some if "inputs" in row]
     figure = docs / "figures" / "reliability"
     drawn = curves([_panel(of, found) for of in _NAMES], figure)
@@ -62,6 +65,9 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         trust=_trust(rows.get("short", ())),
         intervals=intervals.shares(files),
         fitted=intervals.fitted(files),
+        measures=tried.measures(summaries),
+        rankings=tried.rankings(rows.get("citations", ())),
+        misses=tried.misses(rows.get("citations", ())),
     )
     return [page, *drawn]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import lexical
+from benchmarks.believe import attempts
 from benchmarks.believe.items import Item
 from benchmarks.evaluation import spearman
 from benchmarks.store import Row, Store
@@ -21,6 +22,7 @@ from ropelime.results.verdicts import inputs
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate
 from ropelime.text.lexical import bm25, shared_words, words
+from ropelime.text.prompt import Span
 
 ITEM = "item"
 
@@ -73,7 +75,8 @@ def _row(item: Item, surrogate: Surrogate, preset: str) -> Row:
     if item.labels:
         row["sentences"] = _sentences(item, e)
     if item.sources:
-        row["sources"] = [_found(e, *span, right) for span, right in item.sources]
+        tried = attempts.Tried(e)
+        row["sources"] = [_found(tried, span, right) for span, right in item.sources]
     return row
 
 
@@ -89,12 +92,14 @@ def _sentences(item: Item, e: Explanation) -> list[dict[str, Any]]:
     spans = [span for span, _ in item.labels]
     kept = [i for i, (a, b) in enumerate(spans) if any(s < b and t > a for s, t in e.output_spans)]
     measured = measure_sentences(e, [spans[i] for i in kept])
+    tried = attempts.Tried(e)
     return [
         {
             "label": item.labels[i][1],
             "inputs": {name: round(value, 5) for name, value in known.items()},
             "covered": _coverage(item.output[slice(*spans[i])], e),
             "common": _common(item.output[slice(*spans[i])], e),
+            "tried": tried.measures(spans[i]),
         }
         for i, known in zip(kept, measured.inputs, strict=True)
     ]
@@ -113,11 +118,17 @@ def _common(text: str, e: Explanation) -> float:
     return round(float(found.max() / max(len(words(text)), 1)), 5)
 
 
-def _found(e: Explanation, start: int, end: int, right: Sequence[int]) -> dict[str, bool]:
-    """Whether the first source is right, by the explanation of the span and by BM25."""
-    ours = fit_span(e, start, end, tokens=False).weights
-    baseline = bm25(e.output[start:end], [feature.text for feature in e.features])
+def _found(tried: attempts.Tried, span: Span, right: Sequence[int]) -> Row:
+    """Whether the first source is right, by the explanation of the span, by BM25 and by others."""
+    e, said = tried.e, tried.e.output[slice(*span)]
+    own = fit_span(e, *span, tokens=False)
+    first = int(np.argmax(own.weights))
+    baseline = bm25(said, tried.texts)
     return {
-        "ours": int(np.argmax(ours)) in right,
+        "ours": first in right,
         "bm25": int(np.argmax(baseline)) in right,
+        "tried": {
+            name: int(np.argmax(found)) in right for name, found in tried.rankings(span, own).items()
+        },
+        "literal": attempts.literal(said, tried.texts[first], [tried.texts[i] for i in right]),
     }

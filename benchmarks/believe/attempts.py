@@ -1,0 +1,141 @@
+"""What was tried beside the chances and weights: measures of a sentence, and rankings for a span.
+
+Each is a number for each sentence of FaithBench, or another order of the parts for a span of citations.
+They are stored with the rows of ``believe`` and compared on the page; none of them is used elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks import lexical
+from ropelime.explain import Explanation
+from ropelime.method.attribution import Attribution
+from ropelime.text.lexical import bm25, coverage, pinned, stems
+from ropelime.text.prompt import Span
+from ropelime.typing import Floats
+
+_NAME = re.compile(r"(?<=[\w,;] )[A-Z]\w+")  # a capital letter within a sentence
+_SURPRISED, _HELPED = 3.0, 0.5  # nats
+_MORE = (2, 4)  # how much more the words count
+_BESIDE, _QUESTION = 0.2, 0.25
+
+
+class Tried:
+    """What was tried for one explanation."""
+
+    def __init__(self, e: Explanation) -> None:
+        """Of this explanation."""
+        self.e = e
+        self.texts = [feature.text for feature in e.features]
+
+    @cached_property
+    def _stems(self) -> list[list[str]]:
+        return [stems(text) for text in self.texts]
+
+    @cached_property
+    def _known(self) -> set[str]:
+        return {stem for each in self._stems for stem in each}
+
+    @cached_property
+    def _pairs(self) -> set[tuple[str, str]]:
+        return {pair for each in self._stems for pair in pairwise(each)}
+
+    def measures(self, span: Span) -> dict[str, float]:
+        """Measures of a sentence that may tell that it adds or changes a detail, larger if it does."""
+        text = self.e.output[slice(*span)]
+        own, held = stems(text), [set(each) for each in self._stems]
+        wanted, pairs = set(own), list(pairwise(own))
+        two = [a | b for a, b in pairwise(held)] or held
+        new = sum(pair not in self._pairs for pair in pairs)
+        found = {
+            "words that no part has": len(wanted - self._known),
+            "pairs of words that no part has": new,
+            "pairs of words that no part has, relative": new / max(len(pairs), 1),
+            "words that the best part lacks": min(len(wanted - part) for part in held),
+            "words that the best two neighbours lack": min(len(wanted - part) for part in two),
+            "numbers that no part has": sum(w.isdigit() for w in wanted - self._known),
+            "names that no part has": len(set(stems(" ".join(_NAME.findall(text)))) - self._known),
+            **self._tokens(span),
+        }
+        return {name: round(float(value), 4) for name, value in found.items()}
+
+    def _tokens(self, span: Span) -> dict[str, float]:
+        scores, spans = self.e.surrogate_scores, self.e.output_spans
+        inside = [i for i, (a, b) in enumerate(spans) if a < span[1] and b > span[0]]
+        given, alone = -scores.logprob[0, inside], -scores.logprob[1, inside]
+        worst = np.sort(given)[::-1]
+        missing = [
+            bool(set(stems(self.e.output[slice(*_whole(self.e.output, spans[i]))])) - self._known)
+            for i in inside
+        ]
+        return {
+            "surprise at the least likely token": worst[0],
+            "surprise at the three least likely tokens": worst[:3].mean(),
+            "surprise, sum": given.sum(),
+            "surprise, mean": given.mean(),
+            "surprise at words that no part has": given[missing].sum(),
+            "tokens less likely with the document": np.maximum(given - alone, 0.0).sum(),
+            "tokens that the document does not help": np.count_nonzero(
+                (alone > _SURPRISED) & (alone - given < _HELPED)
+            ),
+        }
+
+    def rankings(self, span: Span, own: Attribution) -> Mapping[str, Floats]:
+        """Other weights of the parts for a span of the output, of which ``own`` is the fit."""
+        e, texts = self.e, self.texts
+        said = e.output[slice(*span)]
+        covered = coverage(said, texts, terms=stems)
+        asked = bm25(pinned(e.prompt, e.features), texts, terms=stems)
+        whole = bm25(e.output, texts, terms=stems)
+        by_stems = bm25(said, texts, terms=stems)
+        found = {
+            "words covered": coverage(said, texts),
+            "stems covered": covered,
+            "BM25 of words": bm25(said, texts),
+            "BM25 of stems": by_stems,
+            "BM25 of stems, and of the question": by_stems + _QUESTION * asked,
+            "BM25 of stems, and of the whole answer": by_stems + _QUESTION * whole,
+            "stems covered, also by the parts beside": _beside(covered),
+            "longest common run": lexical.longest_common(said, texts),
+            **own.signals,
+        }
+        counts = e.strategies().target.signals
+        for more in _MORE:
+            found[f"words count {more} times"] = np.asarray(
+                sum(
+                    signal * counts[name] * (more if name == "words" else 1)
+                    for name, signal in own.signals.items()
+                )
+            )
+        return found
+
+
+def literal(said: str, first: str, right: Sequence[str]) -> tuple[int, int]:
+    """The longest run of words that a span shares with what is put first, and with what is right."""
+    runs = lexical.longest_common(said, [first, *right])
+    return int(runs[0]), int(runs[1:].max())
+
+
+def _beside(values: Floats) -> Floats:
+    around = np.zeros(len(values))
+    around[1:] += values[:-1]
+    around[:-1] += values[1:]
+    return np.asarray(values + _BESIDE * around)
+
+
+def _whole(text: str, span: Span) -> Span:
+    """The words that a span lies in, at least in part."""
+    start, end = span
+    while start < end and not text[start].isalnum():
+        start += 1
+    while start > 0 and text[start - 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end].isalnum():
+        end += 1
+    return start, end
