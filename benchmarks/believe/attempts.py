@@ -1,7 +1,7 @@
 """What was tried beside the chances and weights: measures of a sentence, and rankings for a span.
 
 Each is a number for each sentence of FaithBench, or another order of the parts for a span of citations.
-They are stored with the rows of ``believe`` and compared on the page; none of them is used elsewhere.
+They are stored in rows and compared on the page; the package uses none of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 from benchmarks import lexical
 from ropelime.explain import Explanation
 from ropelime.method.attribution import Attribution
+from ropelime.text.features import Feature
 from ropelime.text.lexical import bm25, coverage, pinned, stems
-from ropelime.text.prompt import Span
+from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats
 
 _NAME = re.compile(r"(?<=[\w,;] )[A-Z]\w+")  # a capital letter within a sentence
@@ -26,20 +27,22 @@ _MORE = (2, 4)  # how much more the words count
 _BESIDE, _QUESTION = 0.2, 0.25
 
 
-class Tried:
-    """What was tried for one explanation."""
+class ByWords:
+    """What words alone tell of the spans of an answer."""
 
-    def __init__(self, e: Explanation) -> None:
-        """Of this explanation."""
-        self.e = e
-        self.texts = [feature.text for feature in e.features]
+    def __init__(self, prompt: Prompt, features: Sequence[Feature], output: str) -> None:
+        """Of this answer to a prompt."""
+        self.output = output
+        self.asked = pinned(prompt, features)
+        self.texts = [feature.text for feature in features]
 
     @cached_property
     def _stems(self) -> list[list[str]]:
         return [stems(text) for text in self.texts]
 
     @cached_property
-    def _known(self) -> set[str]:
+    def known(self) -> set[str]:
+        """The words that a part has."""
         return {stem for each in self._stems for stem in each}
 
     @cached_property
@@ -48,78 +51,80 @@ class Tried:
 
     def measures(self, span: Span) -> dict[str, float]:
         """Measures of a sentence that may tell that it adds or changes a detail, larger if it does."""
-        text = self.e.output[slice(*span)]
+        text = self.output[slice(*span)]
         own, held = stems(text), [set(each) for each in self._stems]
         wanted, pairs = set(own), list(pairwise(own))
         two = [a | b for a, b in pairwise(held)] or held
         new = sum(pair not in self._pairs for pair in pairs)
         found = {
-            "words that no part has": len(wanted - self._known),
+            "words": len(own),
+            "words that no part has": len(wanted - self.known),
             "pairs of words that no part has": new,
             "pairs of words that no part has, relative": new / max(len(pairs), 1),
             "words that the best part lacks": min(len(wanted - part) for part in held),
             "words that the best two neighbours lack": min(len(wanted - part) for part in two),
-            "numbers that no part has": sum(w.isdigit() for w in wanted - self._known),
-            "names that no part has": len(set(stems(" ".join(_NAME.findall(text)))) - self._known),
-            **self._tokens(span),
+            "numbers that no part has": sum(w.isdigit() for w in wanted - self.known),
+            "names that no part has": len(set(stems(" ".join(_NAME.findall(text)))) - self.known),
         }
         return {name: round(float(value), 4) for name, value in found.items()}
 
-    def _tokens(self, span: Span) -> dict[str, float]:
-        scores, spans = self.e.surrogate_scores, self.e.output_spans
-        inside = [i for i, (a, b) in enumerate(spans) if a < span[1] and b > span[0]]
-        given, alone = -scores.logprob[0, inside], -scores.logprob[1, inside]
-        worst = np.sort(given)[::-1]
-        missing = [
-            bool(set(stems(self.e.output[slice(*_whole(self.e.output, spans[i]))])) - self._known)
-            for i in inside
-        ]
+    def rankings(self, span: Span) -> Mapping[str, Floats]:
+        """Weights of the parts for a span, by its words."""
+        texts, said = self.texts, self.output[slice(*span)]
+        covered, by_stems = coverage(said, texts, terms=stems), bm25(said, texts, terms=stems)
+        asked, whole = (bm25(text, texts, terms=stems) for text in (self.asked, self.output))
         return {
-            "surprise at the least likely token": worst[0],
-            "surprise at the three least likely tokens": worst[:3].mean(),
-            "surprise, sum": given.sum(),
-            "surprise, mean": given.mean(),
-            "surprise at words that no part has": given[missing].sum(),
-            "tokens less likely with the document": np.maximum(given - alone, 0.0).sum(),
-            "tokens that the document does not help": np.count_nonzero(
-                (alone > _SURPRISED) & (alone - given < _HELPED)
-            ),
-        }
-
-    def rankings(self, span: Span, own: Attribution) -> Mapping[str, Floats]:
-        """Other weights of the parts for a span of the output, of which ``own`` is the fit."""
-        e, texts = self.e, self.texts
-        said = e.output[slice(*span)]
-        covered = coverage(said, texts, terms=stems)
-        asked = bm25(pinned(e.prompt, e.features), texts, terms=stems)
-        whole = bm25(e.output, texts, terms=stems)
-        by_stems = bm25(said, texts, terms=stems)
-        found = {
             "words covered": coverage(said, texts),
             "stems covered": covered,
+            "stems covered, also by the parts beside": _beside(covered),
             "BM25 of words": bm25(said, texts),
             "BM25 of stems": by_stems,
             "BM25 of stems, and of the question": by_stems + _QUESTION * asked,
             "BM25 of stems, and of the whole answer": by_stems + _QUESTION * whole,
-            "stems covered, also by the parts beside": _beside(covered),
             "longest common run": lexical.longest_common(said, texts),
-            **own.signals,
         }
-        counts = e.strategies().target.signals
-        for more in _MORE:
-            found[f"words count {more} times"] = np.asarray(
-                sum(
-                    signal * counts[name] * (more if name == "words" else 1)
-                    for name, signal in own.signals.items()
-                )
+
+    def literal(self, span: Span, first: int, right: Sequence[int]) -> tuple[int, int]:
+        """The longest run of words that a span shares with a part, and with a right one."""
+        runs = lexical.longest_common(self.output[slice(*span)], self.texts)
+        return int(runs[first]), int(runs[list(right)].max())
+
+
+def token_measures(e: Explanation, span: Span) -> dict[str, float]:
+    """What the surrogate tells of a sentence, token by token."""
+    scores, spans = e.surrogate_scores, e.output_spans
+    known = ByWords(e.prompt, e.features, e.output).known
+    inside = [i for i, (a, b) in enumerate(spans) if a < span[1] and b > span[0]]
+    given, alone = -scores.logprob[0, inside], -scores.logprob[1, inside]
+    worst = np.sort(given)[::-1]
+    missing = [bool(set(stems(_whole(e.output, spans[i]))) - known) for i in inside]
+    found = {
+        "surprise at the least likely token": worst[0],
+        "surprise at the three least likely tokens": worst[:3].mean(),
+        "surprise, sum": given.sum(),
+        "surprise, mean": given.mean(),
+        "surprise at words that no part has": given[missing].sum(),
+        "surprise that the document adds": np.maximum(given - alone, 0.0).sum(),
+        "tokens that the document does not help": np.count_nonzero(
+            (alone > _SURPRISED) & (alone - given < _HELPED)
+        ),
+    }
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def mixtures(e: Explanation, own: Attribution) -> Mapping[str, Floats]:
+    """The signals of a fit by themselves, and mixtures in which words count for more."""
+    counts = e.strategies().target.signals
+    mixed = {
+        f"words count {more} times": np.asarray(
+            sum(
+                signal * counts[name] * (more if name == "words" else 1)
+                for name, signal in own.signals.items()
             )
-        return found
-
-
-def literal(said: str, first: str, right: Sequence[str]) -> tuple[int, int]:
-    """The longest run of words that a span shares with what is put first, and with what is right."""
-    runs = lexical.longest_common(said, [first, *right])
-    return int(runs[0]), int(runs[1:].max())
+        )
+        for more in _MORE
+    }
+    return {**own.signals, **mixed}
 
 
 def _beside(values: Floats) -> Floats:
@@ -129,7 +134,7 @@ def _beside(values: Floats) -> Floats:
     return np.asarray(values + _BESIDE * around)
 
 
-def _whole(text: str, span: Span) -> Span:
+def _whole(text: str, span: Span) -> str:
     """The words that a span lies in, at least in part."""
     start, end = span
     while start < end and not text[start].isalnum():
@@ -138,4 +143,4 @@ def _whole(text: str, span: Span) -> Span:
         start -= 1
     while end < len(text) and text[end].isalnum():
         end += 1
-    return start, end
+    return text[start:end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,47 +13,54 @@ from benchmarks.store import Row
 from ropelime.method.learnt import chance
 from ropelime.typing import Floats, Masks
 
-_OURS = "ours"
 _SUMMARIES = 10  # of each document, numbered in a row
-_FEW = ("words that no part has", "pairs of words that no part has", "surprise, sum", "explained")
+_OURS, _STEMS = "ours", "stems covered"
+_BEFORE = "ours, words with their endings"
+_FEW = ("pairs of words that no part has", "words that the best part lacks", "explained", "covered")
+_WHICH = ("statement", "span")
 
 
-def measures(rows: Sequence[Row]) -> str:
-    """How well each measure of a sentence tells unwanted ones, by halves of the documents."""
-    known = [(row, s) for row in rows for s in row.get("sentences", ()) if "tried" in s]
+def measures(own: Sequence[Row], more: Sequence[Row]) -> str:
+    """How well each measure of a sentence tells unwanted ones, by halves of the documents.
+
+    Args:
+        own: Rows of FaithBench with our chances.
+        more: Rows of the same, each with some measures that were tried.
+    """
+    known = list(_sentences(own, more))
     if not known:
         return NONE
-    unwanted = np.array([sentence["label"] == "unwanted" for _, sentence in known])
-    half = np.array([_document(row) % 2 == 0 for row, _ in known])
-    values = {"ours, 1 − the chance that it comes from the prompt": _numbers(known, _unlikely)}
-    for name in known[0][1]["tried"]:
-        values[name] = _numbers(known, lambda sentence: float(sentence["tried"][name]))  # noqa: B023
-    explained = _numbers(known, lambda sentence: sentence["inputs"]["explained"])
-    own = {**values, "explained": explained}
-    four = [own[name] for name in _FEW]
-    values["logistic regression of four of these"] = _fitted(four, unwanted, half)
-    values["logistic regression of all of these"] = _fitted(list(own.values()), unwanted, half)
-    parts = (half, ~half, half | ~half)
-    lines = [
-        [name, *(number(auroc(each[part], unwanted[part]), ".3f") for part in parts)]
-        for name, each in values.items()
-    ]
-    head = ["measure of a sentence", "every second document", "the others", "all"]
+    unwanted = np.array([bad for *_, bad in known])
+    half = np.array([document % 2 == 0 for document, *_ in known])
+    names = dict.fromkeys(name for _, measured, _ in known for name in measured)
+    values = {n: np.array([measured.get(n, np.nan) for _, measured, _ in known]) for n in names}
+    lines = [_line(name, each, unwanted, half) for name, each in values.items()]
+    few = {name: values[name] for name in _FEW if name in values}
+    for name, some in ((f"logistic regression of {len(few)}", few), ("of all of them", values)):
+        lines.append(_line(name, _fitted(list(some.values()), unwanted, half), unwanted, half))
+    head = ["measure of a sentence", "sentences", "every second document", "the others", "all"]
     return pages.table(head, lines)
 
 
-def _document(row: Row) -> int:
-    """The number of the document that a row of FaithBench summarises; batches follow each other."""
-    _, batch, at = row["example"].split("/")
-    return int(batch) + int(at) // _SUMMARIES
+def _sentences(own: Sequence[Row], more: Sequence[Row]) -> Iterator[tuple[int, dict[str, float], bool]]:
+    """The document, the measures and whether it is unwanted, of every sentence that has a chance."""
+    for row in own:
+        others = [r for r in more if r["example"] == row["example"] and "sentences" in r]
+        _, batch, number = row["example"].split("/")
+        for i, sentence in enumerate(row.get("sentences", ())):
+            known = sentence["inputs"]
+            found = {_OURS: 1 - chance("grounded", known)}
+            found |= {name: 1 - known[name] for name in ("explained", "covered")}
+            for other in others:
+                found |= other["sentences"][i].get("tried", {})
+            yield int(batch) + int(number) // _SUMMARIES, found, sentence["label"] == "unwanted"
 
 
-def _numbers(known: Sequence[tuple[Row, Row]], of: Callable[[Row], float]) -> Floats:
-    return np.array([of(sentence) for _, sentence in known], dtype=float)
-
-
-def _unlikely(sentence: Row) -> float:
-    return 1 - chance("grounded", sentence["inputs"])
+def _line(name: str, values: Floats, unwanted: Masks, half: Masks) -> list[str]:
+    there = np.isfinite(values)
+    parts = (there & half, there & ~half, there)
+    areas = [number(auroc(values[part], unwanted[part]), ".3f") for part in parts]
+    return [name, str(int(there.sum())), *areas]
 
 
 def _fitted(columns: Sequence[Floats], truth: Masks, half: Masks) -> Floats:
@@ -62,48 +69,74 @@ def _fitted(columns: Sequence[Floats], truth: Masks, half: Masks) -> Floats:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    x, said = np.log1p(np.column_stack(columns).clip(0)), np.zeros(len(truth))
+    x = np.log1p(np.column_stack(columns).clip(0))
+    there, said = np.isfinite(x).all(1), np.full(len(truth), np.nan)
     for which in (half, ~half):
+        fitted, judged = there & ~which, there & which
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=10_000))
-        said[which] = model.fit(x[~which], truth[~which]).decision_function(x[which])
+        said[judged] = model.fit(x[fitted], truth[fitted]).decision_function(x[judged])
     return said
 
 
 def rankings(rows: Sequence[Row]) -> str:
-    """How often the right passage is first by each ranking, for statements and for spans."""
-    found: dict[str, dict[tuple[str, int], list[bool]]] = {}
-    for kind, which, source in _sources(rows):
-        for name, right in {_OURS: source[_OURS], **source["tried"]}.items():
-            found.setdefault(name, {}).setdefault((kind, which), []).append(right)
-    if not found:
-        return NONE
-    columns = sorted({column for each in found.values() for column in each}, key=lambda c: (c[1], c[0]))
-    names = {0: "the statement", 1: "the span"}
-    head = ["ranking", *(f"{names[which]}, {kind}" for kind, which in columns), *names.values()]
+    """How often the right passage is first by each ranking, for statements and for spans.
+
+    Args:
+        rows: Rows of citations; several may be about the same statement.
+    """
+    found: dict[str, dict[tuple[str, int], Row]] = {}
+    anew = {row["example"] for row in rows if _OURS in _last(row) and "tried" in _last(row)}
+    for row in rows:
+        for i, source in enumerate(row.get("sources", ())):
+            for name, right in _by_name(source, anew=row["example"] in anew):
+                place = {"which": _WHICH[2 * i >= len(row["sources"])], "right": right}
+                found.setdefault(name, {})[row["example"], i] = {**place, "part": _part(row)}
+    columns = [(which, part) for which in _WHICH for part in ("dev", "test", "")]
     lines = []
     for name, each in found.items():
-        means = [float(np.mean(each[column])) for column in columns]
-        means += [_all(each, which) for which in names]
-        lines.append([name, *(number(mean, ".3f") for mean in means)])
-    return pages.table(head, lines)
+        some = list(each.values())
+        means = [
+            _mean([s["right"] for s in some if s["which"] == which and part in ("", s["part"])])
+            for which, part in columns
+        ]
+        lines.append([name, str(len(some) // 2), *means])
+    head = ["ranking", "spans", *(", ".join(filter(None, column)) for column in columns)]
+    return pages.table(head, lines) if lines else NONE
 
 
-def _sources(rows: Sequence[Row]) -> list[tuple[str, int, Row]]:
-    """The part of the data, 0 for a statement or 1 for a span, and what was found."""
-    return [
-        (row["kind"], int(2 * i >= len(row["sources"])), source)
+def _last(row: Row) -> Row:
+    return row["sources"][-1] if row.get("sources") else {}
+
+
+def _by_name(source: Row, *, anew: bool) -> Iterator[tuple[str, bool]]:
+    if _OURS in source and "tried" in source:
+        yield _OURS, source[_OURS]
+    elif _OURS in source:
+        yield _BEFORE, source[_OURS]
+        if anew:
+            yield f"{_BEFORE}, of the same statements", source[_OURS]
+    yield from source.get("tried", {}).items()
+
+
+def _part(row: Row) -> str:
+    """The part of the data that a statement is in."""
+    return str(row["example"].split("/")[1])
+
+
+def _mean(right: Sequence[bool]) -> str:
+    return number(float(np.mean(right)), ".3f") if right else NONE
+
+
+def misses(rows: Sequence[Row]) -> Mapping[str, str]:
+    """How often the passage with most of a statement's words is not the right one.
+
+    Besides, how often it then has a run of these words that is at least as long as in the right one.
+    """
+    missed = [
+        source["literal"]
         for row in rows
-        for i, source in enumerate(row.get("sources", ()))
-        if "tried" in source
+        for source in row.get("sources", ())[: len(row.get("sources", ())) // 2]
+        if _OURS not in source and not source["tried"][_STEMS]
     ]
-
-
-def _all(each: Mapping[tuple[str, int], list[bool]], which: int) -> float:
-    return float(np.mean([right for (_, w), some in each.items() if w == which for right in some]))
-
-
-def misses(rows: Sequence[Row]) -> str:
-    """How many statements with another passage first have more of their words in a row there."""
-    missed = [s for _, which, s in _sources(rows) if which == 0 and not s[_OURS]]
-    same = sum(s["literal"][0] >= s["literal"][1] for s in missed)
-    return f"{same} of {len(missed)}" if missed else NONE
+    longer = sum(first >= right for first, right in missed)
+    return {"missed": str(len(missed)), "longer": str(longer)}
