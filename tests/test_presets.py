@@ -296,7 +296,7 @@ class TestEmbedded:
         assert max(shares) - min(shares) < 0.12
         for e in (own, moved, cut):
             assert e.top(1)[0].text.strip().startswith("In Zurich")
-            assert self._share(e, "Video meetings") < 0.05, "being last is no merit"
+            assert self._share(e, "Video meetings") < 0.05, "being last does not count"
             assert e.trust is not None
             assert e.trust.value > 0.8
 

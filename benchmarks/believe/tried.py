@@ -21,7 +21,7 @@ _WHICH = ("statement", "span")
 
 
 def measures(own: Sequence[Row], more: Sequence[Row]) -> str:
-    """How well each measure of a sentence tells unwanted ones, by halves of the documents.
+    """How well each measure of a sentence tells unwanted ones, in two parts of the documents.
 
     Args:
         own: Rows of FaithBench with our chances.
@@ -132,11 +132,11 @@ def misses(rows: Sequence[Row]) -> Mapping[str, str]:
 
     Besides, how often it then has a run of these words that is at least as long as in the right one.
     """
-    missed = [
+    elsewhere = [
         source["literal"]
         for row in rows
         for source in row.get("sources", ())[: len(row.get("sources", ())) // 2]
         if _OURS not in source and not source["tried"][_STEMS]
     ]
-    longer = sum(first >= right for first, right in missed)
-    return {"missed": str(len(missed)), "longer": str(longer)}
+    longer = sum(first >= right for first, right in elsewhere)
+    return {"elsewhere": str(len(elsewhere)), "longer": str(longer)}

@@ -146,7 +146,7 @@ def test_tables_of_what_was_tried() -> None:
     table = tried.rankings(rows)
     assert "| ours | 1 | 1.000 | – | 1.000 | 1.000 | – | 1.000 |" in table
     assert "of the same statements | 1 | 0.000 | – | 0.000 | 1.000 |" in table
-    assert tried.misses(rows) == {"missed": "1", "longer": "1"}
+    assert tried.misses(rows) == {"elsewhere": "1", "longer": "1"}
 
 
 def test_of_two_rows_about_one_example_that_of_the_larger_file_counts() -> None:
