@@ -151,9 +151,7 @@ def test_tables_of_what_was_tried() -> None:
 
 def test_of_two_rows_about_one_example_that_of_the_larger_file_counts() -> None:
     header = {"kind": "asked"}
-    large, small = (
-        [{"example": "a"}, {"example": "b"}],
-        [{"example": "a", "new": True}, {"example": "c"}],
-    )
-    files = [(Path("1"), header, [*large, {"example": "d"}]), (Path("2"), header, small)]
-    assert page._once(files, "asked") == [*large[:1], small[1], large[1], {"example": "d"}]
+    a, b, c, again = ({"example": name, "new": name == "again"} for name in ("a", "b", "c", "again"))
+    again = {**again, "example": "a"}
+    files: list[intervals.File] = [(Path("1"), header, [a, b]), (Path("2"), header, [again])]
+    assert page._once([*files, (Path("3"), header, [c])], "asked") == [a, c, b]
