@@ -133,6 +133,15 @@ def test_a_span_of_the_answer_keeps_the_question(llama: LocalSurrogate, tmp_path
     assert name.signals["words"][0] < e.signals["words"][0], "the answer's 'The' is not in it"
 
 
+def test_words_of_a_span_are_compared_without_their_endings(llama: LocalSurrogate) -> None:
+    e = explain(
+        context=["A house stood there.", "He painted mills."], question="Who?",
+        output="She paints a mill. It rains.", surrogate=llama, progress=False,
+    )  # fmt: skip
+    part = e.for_output(0, 18)
+    assert part.signals["words"].argmax() == 1, "it has two of its words, the other has one"
+
+
 def test_an_ensemble_has_the_mean_of_each_signal(tiny: Make, tmp_path: Path) -> None:
     one, two = (question(tiny(name)) for name in ("llama", "qwen3"))
     both = question([tiny("llama"), tiny("qwen3")])
@@ -268,6 +277,61 @@ class TestEmbedded:
         "output": "It was finished in 1889.",
         "progress": False,
     }
+
+    RULES = (
+        "A hotel is paid up to 150 euros a night. In Zurich a hotel is paid up to 220 euros a night.",
+        "A lost laptop is reported to the help desk within one hour. Visitors wear a badge.",
+        "Guests pay nine euros for lunch. Video meetings are recorded only if all agree.",
+    )
+    PAID: ClassVar[dict[str, Any]] = {
+        "question": "How much is paid for a hotel in Zurich?",
+        "output": "In Zurich a hotel is paid up to 220 euros a night.",
+        "progress": False,
+    }
+
+    def test_the_order_of_documents_and_a_cut_do_not_decide_a_share(self) -> None:
+        own, moved = (explain(context=rules, **self.PAID) for rules in (self.RULES, self.RULES[::-1]))
+        cut = explain(context=[*self.RULES[0].split(". "), *self.RULES[1:]], **self.PAID)
+        shares = {self._share(e, "In Zurich") for e in (own, moved, cut)}
+        assert max(shares) - min(shares) < 0.12
+        for e in (own, moved, cut):
+            assert e.top(1)[0].text.strip().startswith("In Zurich")
+            assert self._share(e, "Video meetings") < 0.05, "being last does not count"
+            assert e.trust is not None
+            assert e.trust.value > 0.8
+
+    @staticmethod
+    def _share(e: Explanation, begins: str) -> float:
+        found = [r for r in e.top() if r.text.strip().startswith(begins)]
+        return found[0].normalized_weight
+
+    def test_an_invented_sentence_has_no_source(self) -> None:
+        given = {**self.PAID, "output": f"{self.PAID['output']} Ada Lovelace proposed it in 1843."}
+        known, invented = explain(context=self.RULES, **given).grounding
+        assert known.probability > 0.9
+        assert {source.document for source in known.sources} == {0}
+        assert invented.probability < 0.5
+        assert not invented.sources
+
+    def test_unrelated_parts_are_neither_trusted_nor_cited(self) -> None:
+        e = explain(
+            context=["Bananas are yellow.", "The train leaves at nine."], progress=False,
+            question="What is the capital of France?", output="The capital of France is Paris.",
+        )  # fmt: skip
+        assert e.trust is not None
+        assert e.trust.value < 0.25
+        assert not e.cite().sources
+
+    @pytest.mark.parametrize("preset", ["evidence", "instant"])
+    def test_what_the_verdicts_need_costs_a_fifth_at_most(self, preset: PresetName) -> None:
+        rules = self.RULES if preset == "evidence" else self.RULES * 2
+        e = explain(context=rules, preset=preset, **self.PAID)
+        before, without_features = e.cost, int(e.surrogate_scores.empty.tokens[0])
+        assert without_features <= 0.2 * (before.tokens - without_features)
+        assert e.grounding
+        assert e.verdicts
+        assert e.cite().sentences
+        assert e.cost == before, "nothing more was scored"
 
     @pytest.mark.parametrize("preset", ["evidence", "instant"])
     def test_an_irrelevant_sentence_hardly_changes_the_share_of_the_first_part(

@@ -24,15 +24,12 @@ _HEAD = ("preset", "parts of the prompt", "widths were set", "prompts", "parts",
 def shares(files: Sequence[File]) -> str:
     """How often what was lost without a part lies in the interval of its share."""
     lines = []
-    for _, header, rows in files:
-        if header["preset"] not in ("evidence", "instant"):  # others weigh in nats
-            continue
-        some = [row for row in rows if row.get("lost") and sum(row["lost"]) > 0]
+    for preset in ("evidence", "instant"):  # others weigh in nats
+        rows = [row for _, header, some in files if header["preset"] == preset for row in some]
+        rows = [row for row in rows if row.get("lost") and sum(row["lost"]) > 0]
         for least, most in _PARTS:
-            within = [row for row in some if least <= row["features"] <= most]
-            lines += _lines(
-                header["preset"], f"{least} to {most}", [(r["fit"], _lost(r)) for r in within]
-            )
+            within = [row for row in rows if least <= row["features"] <= most]
+            lines += _lines(preset, f"{least} to {most}", [(r["fit"], _lost(r)) for r in within])
     return pages.table(list(_HEAD), lines) if lines else NONE
 
 

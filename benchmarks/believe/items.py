@@ -95,14 +95,18 @@ def faithbench(path: Path, rows: Sequence[Path]) -> Iterator[Item]:
 
 
 def citations(path: Path, rows: Sequence[Path]) -> Iterator[Item]:
-    """Statements of answer engines, with the passage of each span; nothing is fitted to them."""
+    """Statements of answer engines, with the passage of each span; nothing is fitted to them.
+
+    An answer ends with its last span: what follows does not change how likely the span is.
+    """
     for row in cases.rows(path):
         at = (row["answer_span"]["start"], row["answer_span"]["end"])
         right = [[e["document"], *(e.get("same_text") or [])] for e in row["evidence"]]
         spans = [(e["start"], e["end"]) for e in row["evidence"]]
         sources = [*((at, each) for each in right), *zip(spans, right, strict=True)]
         prompt = from_context(row["documents"], row["question"])
-        yield Item(row["id"], prompt, "document", row["answer"], False, "statement", None, (), sources)
+        output = row["answer"][: max(end for (_, end), _ in sources)]
+        yield Item(row["id"], prompt, "document", output, False, row["split"], None, (), sources)
 
 
 def answers(path: Path, rows: Sequence[Path]) -> Iterator[Item]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.believe import fit, intervals
+from benchmarks.believe import fit, intervals, tried
 from benchmarks.believe.items import GIVEN
 from benchmarks.evaluation.labels import auroc
 from benchmarks.pages import NONE, number
@@ -47,7 +47,7 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     """
     files = [(path, *read(path)) for path in sorted(paths)]
     own = [each for each in files if each[1]["preset"] == "evidence"]
-    rows = {header["kind"]: found for _, header, found in own}
+    rows = {header["kind"]: _once(own, header["kind"]) for _, header, _ in own}
     found = [(kind, row) for kind, some in rows.items() for row in some if "inputs" in row]
     figure = docs / "figures" / "reliability"
     drawn = curves([_panel(of, found) for of in _NAMES], figure)
@@ -62,8 +62,21 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         trust=_trust(rows.get("short", ())),
         intervals=intervals.shares(files),
         fitted=intervals.fitted(files),
+        measures=tried.measures(rows.get("faithbench", ()), _all(files, "faithbench")),
+        rankings=tried.rankings(_all(files, "citations")),
+        **tried.misses(_all(files, "citations")),
     )
     return [page, *drawn]
+
+
+def _all(files: Sequence[intervals.File], kind: str) -> list[Row]:
+    return [row for _, header, rows in files if header["kind"] == kind for row in rows]
+
+
+def _once(files: Sequence[intervals.File], kind: str) -> list[Row]:
+    """The rows of a kind; of an example that two files have, that of the larger one."""
+    smaller_first = sorted(files, key=lambda file: len(file[2]))
+    return list({row["example"]: row for row in _all(smaller_first, kind)}.values())
 
 
 def _judged(found: Found, of: str, *, base: bool = False) -> dict[str, Judged]:

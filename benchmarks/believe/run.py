@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks import lexical
+from benchmarks.believe import attempts
 from benchmarks.believe.items import Item
 from benchmarks.evaluation import spearman
 from benchmarks.store import Row, Store
@@ -20,14 +21,17 @@ from ropelime.results.explanation import fit_span
 from ropelime.results.verdicts import inputs
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate
+from ropelime.text.features import split
 from ropelime.text.lexical import bm25, shared_words, words
+from ropelime.text.prompt import Span
+from ropelime.typing import Floats
 
 ITEM = "item"
 
 
 def run(
     items: Sequence[Item],
-    surrogate: Surrogate,
+    surrogate: Surrogate | None,
     store: Store,
     *,
     preset: str,
@@ -37,7 +41,7 @@ def run(
 
     Args:
         items: The items.
-        surrogate: The model that explains.
+        surrogate: The model that explains; None to look at words alone.
         store: Where the rows go.
         preset: The preset.
         progress: Called with the items done and in all.
@@ -45,7 +49,7 @@ def run(
     for _, item in store.left(items, progress):
         row: Row = {"example": item.id, "method": ITEM, "fit": item.fit, "kind": item.kind}
         try:
-            row |= _row(item, surrogate, preset)
+            row |= _by_words(item) if surrogate is None else _row(item, surrogate, preset)
         except InputError as error:  # longer than the surrogate's window
             row["skipped"] = str(error)
         store.add(item.id, [row])
@@ -73,7 +77,7 @@ def _row(item: Item, surrogate: Surrogate, preset: str) -> Row:
     if item.labels:
         row["sentences"] = _sentences(item, e)
     if item.sources:
-        row["sources"] = [_found(e, *span, right) for span, right in item.sources]
+        row["sources"] = [_found(e, span, right) for span, right in item.sources]
     return row
 
 
@@ -95,6 +99,7 @@ def _sentences(item: Item, e: Explanation) -> list[dict[str, Any]]:
             "inputs": {name: round(value, 5) for name, value in known.items()},
             "covered": _coverage(item.output[slice(*spans[i])], e),
             "common": _common(item.output[slice(*spans[i])], e),
+            "tried": attempts.token_measures(e, spans[i]),
         }
         for i, known in zip(kept, measured.inputs, strict=True)
     ]
@@ -113,11 +118,35 @@ def _common(text: str, e: Explanation) -> float:
     return round(float(found.max() / max(len(words(text)), 1)), 5)
 
 
-def _found(e: Explanation, start: int, end: int, right: Sequence[int]) -> dict[str, bool]:
-    """Whether the first source is right, by the explanation of the span and by BM25."""
-    ours = fit_span(e, start, end, tokens=False).weights
-    baseline = bm25(e.output[start:end], [feature.text for feature in e.features])
+def _found(e: Explanation, span: Span, right: Sequence[int]) -> Row:
+    """Whether the first source is right, by the explanation of the span, by BM25 and by others."""
+    own = fit_span(e, *span, tokens=False)
+    baseline = bm25(e.output[slice(*span)], [feature.text for feature in e.features])
     return {
-        "ours": int(np.argmax(ours)) in right,
+        "ours": int(np.argmax(own.weights)) in right,
         "bm25": int(np.argmax(baseline)) in right,
+        "tried": _first(attempts.mixtures(e, own), right),
     }
+
+
+def _first(rankings: Mapping[str, Floats], right: Sequence[int]) -> dict[str, bool]:
+    return {name: int(np.argmax(weights)) in right for name, weights in rankings.items()}
+
+
+def _by_words(item: Item) -> Row:
+    """What words alone tell of an item: no model is asked."""
+    features = split(item.prompt, item.features)
+    tried = attempts.ByWords(item.prompt, features, item.output)
+    row: Row = {"features": len(features)}
+    if item.labels:
+        row["sentences"] = [
+            {"label": label, "tried": tried.measures(span)} for span, label in item.labels
+        ]
+    if item.sources:
+        row["sources"] = []
+        for span, right in item.sources:
+            rankings = tried.rankings(span)
+            best = int(np.argmax(rankings["stems covered"]))
+            literal = tried.literal(span, best, right)
+            row["sources"].append({"tried": _first(rankings, right), "literal": literal})
+    return row

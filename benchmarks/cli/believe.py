@@ -18,6 +18,7 @@ from ropelime.progress import reporting
 
 _HELP = "verdicts, grounding and intervals, held against what is known of answers"
 KINDS = ("asked", "answers", "short", "lfqa", "agentdyn", "faithbench", "citations", "masks")
+WORDS = "words"
 _PLACE = Path("src/ropelime/method/learnt.json")
 
 
@@ -33,7 +34,8 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="for asked: results of `closed`; for answers: those of `closed --answers-only`",
     )
-    kind.add_argument("--preset", default="evidence", metavar="NAME", help="default evidence")
+    text = f"default evidence; {WORDS}: what words alone tell, without a model"
+    kind.add_argument("--preset", default="evidence", metavar="NAME", help=text)
     kind.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N answers")
     shared.add_data(kind)
     shared.add_model(kind)
@@ -70,14 +72,15 @@ def run(options: argparse.Namespace) -> None:
     chosen: list[Any] = list(islice(found, options.skip, last))
     if not chosen:
         raise InputError(f"There are no answers left after --skip {options.skip}.")
-    model, name = shared.load_local(options), short(options.surrogate)
+    model = None if options.preset == WORDS else shared.load_local(options)
+    name = WORDS if model is None else short(options.surrogate)
     results = shared.results_file(options, f"believe-{options.kind}-{name}")
     settings = {
         "bench": "believe",
         "kind": options.kind,
         "preset": None if fitted else options.preset,
         "rows": [path.name for path in options.rows],
-        "surrogate": {**model.describe(), "name": name},
+        "surrogate": None if model is None else {**model.describe(), "name": name},
         "skip": options.skip,
         "limit": options.limit,
         "command": shared.command(options),
@@ -86,6 +89,7 @@ def run(options: argparse.Namespace) -> None:
     store = Store(results, settings, masks.FITTED if fitted else [believe.ITEM])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
         if fitted:
+            assert model is not None
             masks.run(chosen, model, store, progress=report)
         else:
             believe.run(chosen, model, store, preset=options.preset, progress=report)

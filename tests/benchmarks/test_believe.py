@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from bench_toy import entry, write_hotpotqa
-from benchmarks.believe import intervals, masks, page
+from benchmarks.believe import attempts, intervals, masks, page, run, tried
+from benchmarks.believe.items import Item
 from benchmarks.store import Store, read
 from ropelime.explain import Explanation, explain_many
 from ropelime.options import Options
 from ropelime.steps import Task
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.features import split
+from ropelime.text.prompt import from_context
 
 Tiny = Callable[..., LocalSurrogate]
 LINE = "one two three four five six seven eight nine ten eleven twelve."
@@ -94,3 +96,62 @@ def test_perfect_chances_have_an_error_that_falls_with_their_number() -> None:
     assert 0.06 < few.mean() < 0.1
     assert many.mean() < 0.03
     assert page._by_chance(np.array([0.0, 1.0] * 20)).max() == 0, "nothing is left to luck"
+
+
+def test_what_words_tell_of_a_sentence_and_a_span() -> None:
+    prompt = from_context(["The red mill burned in 1901.", "Its owner sold cars."], "Who?")
+    output = "The mills burned in 1902. Cars were sold by its owner."
+    tried = attempts.ByWords(prompt, split(prompt, "document"), output)
+    found = tried.measures((0, 25))
+    assert found["words that no part has"] == found["numbers that no part has"] == 1
+    assert found["pairs of words that no part has"] == 2, "the mill, in 1902"
+    assert found["words that the best part lacks"] == 1
+    ranked = tried.rankings((26, len(output)))
+    assert all(int(weights.argmax()) == 1 for weights in ranked.values())
+    assert tried.literal((0, 25), 1, [0]) == (0, 2)
+
+
+def test_rows_by_words_need_no_model(tmp_path: Path) -> None:
+    prompt = from_context(["The mill burned.", "Cars were sold."], "Who?")
+    known: dict[str, Any] = {"labels": [((0, 16), "fine")], "sources": [((0, 16), [0])] * 2}
+    item = Item("faithbench/1/1", prompt, "document", "The mill burned.", False, "dev", **known)
+    store = Store(tmp_path / "rows.jsonl", {"bench": "believe"}, [run.ITEM])
+    run.run([item], None, store, preset="words")
+    _, (found,) = read(tmp_path / "rows.jsonl")
+    assert found["sentences"][0]["label"] == "fine"
+    assert found["sources"][0]["tried"]["stems covered"]
+
+
+def test_tables_of_what_was_tried() -> None:
+    inputs = dict.fromkeys(("explained", "covered", "answer_explained", "answer_covered"), 0.5)
+    own = [
+        {
+            "example": f"faithbench/{i // 2}/{i % 2}",
+            "sentences": [{"label": ("fine", "unwanted")[i % 2], "inputs": inputs}] * 2,
+        }
+        for i in range(40)
+    ]
+    more = [
+        {"example": row["example"], "sentences": [{"tried": {"surprise": i % 2}}] * 2}
+        for i, row in enumerate(own)
+    ]
+    table = tried.measures(own, more)
+    assert "| surprise | 80 | 1.000 | 1.000 | 1.000 |" in table
+    assert "| ours | 80 | 0.500 | 0.500 | 0.500 |" in table
+    assert "| of all of them | 80 | 1.000 | 1.000 | 1.000 |" in table
+    before = {"example": "citations/dev/1", "sources": [{"ours": False}, {"ours": True}]}
+    words = {"tried": {"stems covered": False}, "literal": [3, 2]}
+    anew = {**before, "sources": [{"ours": True, "tried": {"shift": False}}] * 2}
+    rows = [before, {**before, "sources": [words] * 2}, anew]
+    table = tried.rankings(rows)
+    assert "| ours | 1 | 1.000 | – | 1.000 | 1.000 | – | 1.000 |" in table
+    assert "of the same statements | 1 | 0.000 | – | 0.000 | 1.000 |" in table
+    assert tried.misses(rows) == {"elsewhere": "1", "longer": "1"}
+
+
+def test_of_two_rows_about_one_example_that_of_the_larger_file_counts() -> None:
+    header = {"kind": "asked"}
+    a, b, c, again = ({"example": name, "new": name == "again"} for name in ("a", "b", "c", "again"))
+    again = {**again, "example": "a"}
+    files: list[intervals.File] = [(Path("1"), header, [a, b]), (Path("2"), header, [again])]
+    assert page._once([*files, (Path("3"), header, [c])], "asked") == [a, c, b]

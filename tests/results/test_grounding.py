@@ -8,7 +8,7 @@ import pytest
 from ropelime import explain
 from ropelime.results.grounding import measure, sentences_of
 from ropelime.text.features import split
-from ropelime.text.lexical import coverage
+from ropelime.text.lexical import coverage, stems
 from ropelime.text.prompt import from_text
 from toy import additive, scoring
 
@@ -23,6 +23,7 @@ def test_coverage_counts_rare_words_for_more() -> None:
     assert coverage("", parts).tolist() == [0, 0, 0]
     covered = coverage("the mill", parts)
     assert covered[1] == covered[2] < 0.2, "a word that all parts have hardly counts"
+    assert coverage("mills", parts)[0] == 0 < coverage("mills", parts, terms=stems)[0]
 
 
 def test_measures_of_two_sentences() -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from ropelime import explain
+from ropelime.results.diagnostics import notice
 from ropelime.results.verdicts import WARNED
+from ropelime.text.features import split
+from ropelime.text.prompt import from_text
 from toy import additive
 
 ANSWER = "The mill was built in 1882."
@@ -46,3 +49,12 @@ def test_an_answer_that_stands_in_the_question() -> None:
     assert e.verdicts[0].probability <= WARNED
     assert "word for word" not in warnings(explained(context=context, question="When?"))
     assert "word for word" not in warnings(explained(context=context, question="Yes?", output="Yes"))
+
+
+def test_an_answer_in_a_script_that_the_surrogate_does_not_know() -> None:
+    prompt = from_text("One. Two.")
+    features = split(prompt, "sentence")
+    ((verdict, text),) = notice(prompt, features, "ეს", 7)
+    assert verdict == "understood"
+    assert "hardly knows" in text
+    assert not list(notice(prompt, features, "ეს", 2))

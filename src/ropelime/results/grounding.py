@@ -138,7 +138,7 @@ def measure(
         explained.append(risen / (risen + max(left, 0.0) + _SURE))
         said = words(output[start:end])
         text = asked if said and _BARE.issuperset(said) else output[start:end]
-        covered.append(float(coverage_by(text, parts).max(initial=0.0)))
+        covered.append(float(coverage_by(words(text), parts).max(initial=0.0)))
     return Measures(*(np.array(each, dtype=float) for each in (tokens, gain, explained, covered)))
 
 

@@ -14,6 +14,7 @@ from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt
 from ropelime.typing import Floats
 
+Terms = Callable[[str], list[str]]  # cuts a text
 _K1, _B = 1.5, 0.75
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 
@@ -28,7 +29,7 @@ def stems(text: str) -> list[str]:
     return [actions.stem(word) for word in words(text)]
 
 
-def bm25(query: str, parts: Sequence[str], *, terms: Callable[[str], list[str]] = words) -> Floats:
+def bm25(query: str, parts: Sequence[str], *, terms: Terms = words) -> Floats:
     """Okapi BM25 of each part, with document frequencies from the parts themselves.
 
     Args:
@@ -46,15 +47,15 @@ def bm25(query: str, parts: Sequence[str], *, terms: Callable[[str], list[str]] 
     return scores
 
 
-def coverage(text: str, parts: Sequence[str]) -> Floats:
-    """(parts,) the part of a text's words that each part has, 0 to 1; rare words count for more."""
-    return coverage_by(text, [set(words(part)) for part in parts])
+def coverage(text: str, parts: Sequence[str], *, terms: Terms = words) -> Floats:
+    """(parts,) the part of a text's terms that each part has, 0 to 1; rare ones count for more."""
+    return coverage_by(terms(text), [set(terms(part)) for part in parts])
 
 
-def coverage_by(text: str, sets: Sequence[set[str]]) -> Floats:
-    """The same by the words of the parts, for many texts."""
+def coverage_by(wanted: Sequence[str], sets: Sequence[set[str]]) -> Floats:
+    """The same of words, by those of the parts: for many texts."""
     held, all_of_it = np.zeros(len(sets)), 0.0
-    for word, times in Counter(words(text)).items():
+    for word, times in Counter(wanted).items():
         found = np.array([word in each for each in sets], dtype=float)
         count = times * _idf(found)
         held += count * found
