@@ -133,15 +133,6 @@ def test_a_span_of_the_answer_keeps_the_question(llama: LocalSurrogate, tmp_path
     assert name.signals["words"][0] < e.signals["words"][0], "the answer's 'The' is not in it"
 
 
-def test_words_of_a_span_are_compared_without_their_endings(llama: LocalSurrogate) -> None:
-    e = explain(
-        context=["A house stood there.", "He painted mills."], question="Who?",
-        output="She paints a mill. It rains.", surrogate=llama, progress=False,
-    )  # fmt: skip
-    part = e.for_output(0, 18)
-    assert part.signals["words"].argmax() == 1, "it has two of its words, the other has one"
-
-
 def test_an_ensemble_has_the_mean_of_each_signal(tiny: Make, tmp_path: Path) -> None:
     one, two = (question(tiny(name)) for name in ("llama", "qwen3"))
     both = question([tiny("llama"), tiny("qwen3")])
@@ -324,6 +315,7 @@ class TestEmbedded:
 
     @pytest.mark.parametrize("preset", ["evidence", "instant"])
     def test_what_the_verdicts_need_costs_a_fifth_at_most(self, preset: PresetName) -> None:
+        # One pass is little itself: of six sentences, that without any of them is 23 % of `instant`.
         rules = self.RULES if preset == "evidence" else self.RULES * 2
         e = explain(context=rules, preset=preset, **self.PAID)
         before, without_features = e.cost, int(e.surrogate_scores.empty.tokens[0])

@@ -15,7 +15,6 @@ from ropelime.typing import Floats, Masks
 
 _SUMMARIES = 10  # of each document, numbered in a row
 _OURS, _STEMS = "ours", "stems covered"
-_BEFORE = "ours, words with their endings"
 _FEW = ("pairs of words that no part has", "words that the best part lacks", "explained", "covered")
 _WHICH = ("statement", "span")
 
@@ -85,10 +84,10 @@ def rankings(rows: Sequence[Row]) -> str:
         rows: Rows of citations; several may be about the same statement.
     """
     found: dict[str, dict[tuple[str, int], Row]] = {}
-    anew = {row["example"] for row in rows if _OURS in _last(row) and "tried" in _last(row)}
     for row in rows:
         for i, source in enumerate(row.get("sources", ())):
-            for name, right in _by_name(source, anew=row["example"] in anew):
+            own = {_OURS: source[_OURS]} if _OURS in source else {}
+            for name, right in {**own, **source.get("tried", {})}.items():
                 place = {"which": _WHICH[2 * i >= len(row["sources"])], "right": right}
                 found.setdefault(name, {})[row["example"], i] = {**place, "part": _part(row)}
     columns = [(which, part) for which in _WHICH for part in ("dev", "test", "")]
@@ -102,20 +101,6 @@ def rankings(rows: Sequence[Row]) -> str:
         lines.append([name, str(len(some) // 2), *means])
     head = ["ranking", "spans", *(", ".join(filter(None, column)) for column in columns)]
     return pages.table(head, lines) if lines else NONE
-
-
-def _last(row: Row) -> Row:
-    return row["sources"][-1] if row.get("sources") else {}
-
-
-def _by_name(source: Row, *, anew: bool) -> Iterator[tuple[str, bool]]:
-    if _OURS in source and "tried" in source:
-        yield _OURS, source[_OURS]
-    elif _OURS in source:
-        yield _BEFORE, source[_OURS]
-        if anew:
-            yield f"{_BEFORE}, of the same statements", source[_OURS]
-    yield from source.get("tried", {}).items()
 
 
 def _part(row: Row) -> str:

@@ -139,13 +139,12 @@ def test_tables_of_what_was_tried() -> None:
     assert "| surprise | 80 | 1.000 | 1.000 | 1.000 |" in table
     assert "| ours | 80 | 0.500 | 0.500 | 0.500 |" in table
     assert "| of all of them | 80 | 1.000 | 1.000 | 1.000 |" in table
-    before = {"example": "citations/dev/1", "sources": [{"ours": False}, {"ours": True}]}
+    cited = {"example": "citations/dev/1", "sources": [{"ours": False}, {"ours": True}]}
     words = {"tried": {"stems covered": False}, "literal": [3, 2]}
-    anew = {**before, "sources": [{"ours": True, "tried": {"shift": False}}] * 2}
-    rows = [before, {**before, "sources": [words] * 2}, anew]
+    rows = [cited, {**cited, "sources": [words] * 2}]
     table = tried.rankings(rows)
-    assert "| ours | 1 | 1.000 | – | 1.000 | 1.000 | – | 1.000 |" in table
-    assert "of the same statements | 1 | 0.000 | – | 0.000 | 1.000 |" in table
+    assert "| ours | 1 | 0.000 | – | 0.000 | 1.000 | – | 1.000 |" in table
+    assert "| stems covered | 1 | 0.000 | – | 0.000 | 0.000 | – | 0.000 |" in table
     assert tried.misses(rows) == {"elsewhere": "1", "longer": "1"}
 
 

@@ -19,7 +19,7 @@ from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
 from ropelime.text.actions import is_call
 from ropelime.text.features import Feature
-from ropelime.text.lexical import coverage, pinned, shared_words, stems
+from ropelime.text.lexical import coverage, pinned, shared_words
 from ropelime.text.passages import reduced
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
@@ -374,5 +374,5 @@ def _fit(e: ExplanationData, start: int, end: int, *, tokens: bool) -> Attributi
     if said == e.output or is_call(said):
         words = shared_words(e.prompt, e.features, said)
     else:
-        words = coverage(said, [feature.text for feature in e.features], terms=stems)
+        words = coverage(said, [feature.text for feature in e.features])
     return fit(scores, recipe, words=words, tokens=tokens)
