@@ -13,15 +13,20 @@ from ropelime.errors import InputError
 from ropelime.progress import reporting
 
 _HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
-KINDS = ("needles", "sentences", "answers")
-_SIZES = {"needles": [8_000, 32_000, 128_000], "sentences": [1000, 4000]}
+KINDS = ("needles", "words", "sentences", "answers")
+_TOKENS = [8_000, 32_000, 128_000]
+_SIZES = {"needles": _TOKENS, "words": _TOKENS, "sentences": [1000, 4000]}
 
 
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "long", _HELP)
-    kind.add_argument("kind", choices=KINDS, help="the prompts")
-    text = "tokens of the prose (8000 32000 128000), or sentences (1000 4000)"
+    text = "the prompts; words: the same needles, ranked by words alone and without a model"
+    kind.add_argument("kind", choices=KINDS, help=text)
+    text = (
+        "tokens of the prose (8000 32000 128000), sentences (1000 4000), or the most tokens of an "
+        "answer (any)"
+    )
     kind.add_argument("--sizes", nargs="+", type=int, metavar="N", help=text)
     text = "the model that answers, as --surrogate; the given answers are explained without it"
     kind.add_argument("--answering", metavar="MODEL", help=text)
@@ -48,28 +53,25 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--answering is for needles: the other prompts come with their answers.")
     limit = options.limit or 10
     found: list[Any] = list(
-        needles.cases(options.data, sizes, limit, options.seed)
-        if options.kind == "needles"
-        else long.sentences(options.data, sizes, limit)
+        long.sentences(options.data, sizes, limit)
         if options.kind == "sentences"
-        else answers.steps(options.data, limit)
+        else answers.steps(options.data, limit, max(sizes, default=None))
+        if options.kind == "answers"
+        else needles.cases(options.data, sizes, limit, options.seed)
     )
+    if options.kind == "words":
+        _rank_by_words(found, options, sizes)
+        return
     model, name = shared.load_local(options), short(options.surrogate)
     answering = shared.load_local(options, options.answering) if options.answering else None
     parts = ["long", options.kind, name, *([short(options.answering)] if answering else [])]
     results = shared.results_file(options, "-".join(parts))
     settings = {
-        "bench": "long",
-        "kind": options.kind,
+        **_settings(options, sizes),
         "preset": options.preset,
-        "sizes": sizes,
         "answering": {**answering.describe(), "name": parts[-1]} if answering else None,
         "surrogate": {**model.describe(), "name": name},
         "machine": Hardware(model).describe(),
-        "limit": options.limit,
-        "seed": options.seed,
-        "command": shared.command(options),
-        "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
     store = Store(results, settings, [long.METHOD])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
@@ -79,3 +81,28 @@ def run(options: argparse.Namespace) -> None:
         else:
             long.run(found, model, store, preset=options.preset, answering=answering, **how)
     shared.written(options, results)
+
+
+def _rank_by_words(found: list[Any], options: argparse.Namespace, sizes: list[int]) -> None:
+    """Rank needles without a model."""
+    from benchmarks.long import run as long
+    from benchmarks.store import Store
+
+    results = shared.results_file(options, "long-words")
+    store = Store(results, _settings(options, sizes), [long.METHOD])
+    with reporting(shared.progress(options, options.kind), options.kind) as report:
+        long.run_words(found, store, seconds=options.seconds, progress=report)
+    shared.written(options, results)
+
+
+def _settings(options: argparse.Namespace, sizes: list[int]) -> dict[str, Any]:
+    """What the header of any of these files says."""
+    return {
+        "bench": "long",
+        "kind": options.kind,
+        "sizes": sizes,
+        "limit": options.limit,
+        "seed": options.seed,
+        "command": shared.command(options),
+        "versions": {"ropelime": __version__, "python": platform.python_version()},
+    }

@@ -87,7 +87,7 @@ Before = Annotated[int | None, Query(ge=0, lt=2**53)]
 Stream = Annotated[
     bool,
     Query(
-        description="Rank each sentence of the answer at once, by one more pass of the first surrogate: "
+        description="Rank each sentence of the answer at once, by one more pass of the first model: "
         "the job has them before it is done. Models behind a server and functions rank none."
     ),
 ]
