@@ -13,15 +13,19 @@ from ropelime.errors import InputError
 from ropelime.progress import reporting
 
 _HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
-KINDS = ("needles", "words", "sentences", "answers")
+KINDS = ("needles", "words", "sentences", "answers", "window")
 _TOKENS = [8_000, 32_000, 128_000]
-_SIZES = {"needles": _TOKENS, "words": _TOKENS, "sentences": [1000, 4000]}
+_SIZES = {"needles": _TOKENS, "words": _TOKENS, "sentences": [1000, 4000], "window": [128_000]}
+_SHAPE, _SPARE = "qwen3-8b", 1024  # of the model, and tokens of its window besides the prompt
 
 
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "long", _HELP)
-    text = "the prompts; words: the same needles, ranked by words alone and without a model"
+    text = (
+        "the prompts; words: the same needles, ranked by words alone and without a model; window: "
+        "random tokens in one window, and the part of the machine's matrix rate that scoring reaches"
+    )
     kind.add_argument("kind", choices=KINDS, help=text)
     text = (
         "tokens of the prose (8000 32000 128000), sentences (1000 4000), or the most tokens of an "
@@ -29,6 +33,8 @@ def add(commands: Any) -> None:
     )
     kind.add_argument("--sizes", nargs="+", type=int, metavar="N", help=text)
     text = "the model that answers, as --surrogate; the given answers are explained without it"
+    text = f"window: random weights of this shape (default {_SHAPE})"
+    kind.add_argument("--shape", metavar="NAME", help=text)
     kind.add_argument("--answering", metavar="MODEL", help=text)
     kind.add_argument("--preset", default="evidence", metavar="NAME", help="default evidence")
     text = "stop before the next prompt when so many seconds have passed; the same command resumes"
@@ -52,6 +58,9 @@ def run(options: argparse.Namespace) -> None:
     if options.answering and options.kind != "needles":
         raise InputError("--answering is for needles: the other prompts come with their answers.")
     limit = options.limit or 10
+    if options.kind == "window":
+        _fill_a_window(options, sizes)
+        return
     found: list[Any] = list(
         long.sentences(options.data, sizes, limit)
         if options.kind == "sentences"
@@ -92,6 +101,27 @@ def _rank_by_words(found: list[Any], options: argparse.Namespace, sizes: list[in
     store = Store(results, _settings(options, sizes), [long.METHOD])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
         long.run_words(found, store, seconds=options.seconds, progress=report)
+    shared.written(options, results)
+
+
+def _fill_a_window(options: argparse.Namespace, sizes: list[int]) -> None:
+    """Score random tokens with random weights, in one window."""
+    from benchmarks.hardware import Hardware
+    from benchmarks.long import run as long
+    from benchmarks.long import window
+    from benchmarks.store import Store
+
+    shape = options.shape or _SHAPE
+    model = shared.random_weights(options, shape, window=max(sizes) + _SPARE)
+    results = shared.results_file(options, f"long-window-{model.device.type}-{shape}")
+    settings = {
+        **_settings(options, sizes),
+        "surrogate": {**model.describe(), "name": shape},
+        "machine": Hardware(model).describe(),
+    }
+    store = Store(results, settings, [long.METHOD])
+    with reporting(shared.progress(options, options.kind), options.kind) as report:
+        window.run(sizes, model, store, seed=options.seed, seconds=options.seconds, progress=report)
     shared.written(options, results)
 
 

@@ -92,7 +92,7 @@ class Case:
 
 
 def cases(path: Path | None, sizes: Sequence[int], limit: int, seed: int) -> Iterator[Case]:
-    """Needles of each kind in prose of each size, the shortest first.
+    """Needles of each kind in prose of each size: one of each, the shortest first, then the next.
 
     Args:
         path: HotpotQA in the official format, whose paragraphs are the prose.
@@ -101,8 +101,8 @@ def cases(path: Path | None, sizes: Sequence[int], limit: int, seed: int) -> Ite
         seed: Seed of places and names.
     """
     paragraphs = _paragraphs(path)
-    for size in sizes:
-        for number in range(limit):
+    for number in range(limit):
+        for size in sizes:
             for index, kind in enumerate(KINDS):
                 rng = np.random.default_rng([seed, size, number, index])
                 yield _case(kind, size, number, paragraphs, rng)

@@ -32,6 +32,7 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
         "sentences": _table(runs, "sentences", _sentences),
         "cost": _table(runs, "needles", _cost),
         "answers": _table(runs, "answers", _answers),
+        "window": _table(runs, "window", _window),
     }
     return [pages.write(docs, "long", **holes)]
 
@@ -62,7 +63,7 @@ class _Run:
 def _table(runs: Sequence[_Run], kind: str, make: Callable[[Sequence[_Run]], str]) -> str:
     some = [run for run in runs if run.kind == kind and run.rows]
     if not some:
-        return pages.no_results(f"{_COMMAND} {kind} --data FILE")
+        return pages.no_results(f"{_COMMAND} {kind}{'' if kind == 'window' else ' --data FILE'}")
     return pages.blocks(pages.commands(*(run.header["command"] for run in some)), make(some))
 
 
@@ -164,6 +165,20 @@ class _Medians:
             max(statistics.median(row[name] for row in rows), 1e-9)
             for name in ("tokens", "scored", "memory", clock)
         )
+
+
+def _window(runs: Sequence[_Run]) -> str:
+    rows = [
+        [
+            *(run.model, run.machine, f"{row['size']:,}", str(row["masks"]), f"{row['scored']:,}"),
+            *(f"{row['seconds']:.1f}", f"{row['rate'] / 1e12:,.1f}", f"{row['part']:.0%}"),
+        ]
+        for run in runs
+        for row in run.rows
+    ]
+    head = ["shape", "machine", "tokens of the prompt", "masks", "tokens scored", "seconds"]
+    head += ["matrix rate, 10¹² operations/s", "part of it that scoring reaches"]
+    return pages.table(head, rows)
 
 
 def _answers(runs: Sequence[_Run]) -> str:

@@ -98,3 +98,15 @@ def test_long_answers_in_groups_and_in_full(tmp_path: Path, tiny_run: LocalSurro
 def test_what_does_not_go_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["long", "sentences", "--answering", "x", "--data", str(data)]) == 1
     assert "--answering is for needles" in capsys.readouterr().err
+
+
+def test_a_window_is_filled(tmp_path: Path) -> None:
+    results = tmp_path / "window.jsonl"
+    line = ["long", "window", "--shape", "tiny", "--sizes", "256", "--device", "cpu"]
+    assert main([*line, "--dtype", "float32", "--results", str(results), "--quiet"]) == 0
+    header, (row,) = read(results)
+    assert header["command"].startswith("python -m benchmarks long window --device cpu --dtype")
+    assert (row["features"], row["masks"]) == (8, 10), "all, none, and each without one"
+    assert row["part"] == pytest.approx(row["operations"] / row["seconds"] / row["rate"], rel=0.05)
+    assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
+    assert "| tiny |" in (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
