@@ -182,6 +182,8 @@ class Slow(Surrogate):
         inner = scorer.score
 
         def score(masks: Any, **options: Any) -> Any:
+            if len(masks) < 3:  # nothing but the full prompt, and that with no feature
+                return inner(masks, **options)
             progress = options.pop("progress")
 
             def report(done: int, total: int) -> None:

@@ -13,17 +13,28 @@ from ropelime.errors import InputError
 from ropelime.progress import reporting
 
 _HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
-KINDS = ("needles", "sentences", "answers")
-_SIZES = {"needles": [8_000, 32_000, 128_000], "sentences": [1000, 4000]}
+KINDS = ("needles", "words", "sentences", "answers", "window")
+_TOKENS = [8_000, 32_000, 128_000]
+_SIZES = {"needles": _TOKENS, "words": _TOKENS, "sentences": [1000, 4000], "window": [128_000]}
+_SHAPE, _SPARE = "qwen3-8b", 1024  # of the model, and tokens of its window besides the prompt
 
 
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "long", _HELP)
-    kind.add_argument("kind", choices=KINDS, help="the prompts")
-    text = "tokens of the prose (8000 32000 128000), or sentences (1000 4000)"
+    text = (
+        "the prompts; words: the same needles, ranked by words alone and without a model; window: "
+        "random tokens in one window, and the part of the machine's matrix rate that scoring reaches"
+    )
+    kind.add_argument("kind", choices=KINDS, help=text)
+    text = (
+        "tokens of the prose (8000 32000 128000), sentences (1000 4000), or the most tokens of an "
+        "answer (any)"
+    )
     kind.add_argument("--sizes", nargs="+", type=int, metavar="N", help=text)
     text = "the model that answers, as --surrogate; the given answers are explained without it"
+    text = f"window: random weights of this shape (default {_SHAPE})"
+    kind.add_argument("--shape", metavar="NAME", help=text)
     kind.add_argument("--answering", metavar="MODEL", help=text)
     kind.add_argument("--preset", default="evidence", metavar="NAME", help="default evidence")
     text = "stop before the next prompt when so many seconds have passed; the same command resumes"
@@ -47,29 +58,29 @@ def run(options: argparse.Namespace) -> None:
     if options.answering and options.kind != "needles":
         raise InputError("--answering is for needles: the other prompts come with their answers.")
     limit = options.limit or 10
+    if options.kind == "window":
+        _fill_a_window(options, sizes)
+        return
     found: list[Any] = list(
-        needles.cases(options.data, sizes, limit, options.seed)
-        if options.kind == "needles"
-        else long.sentences(options.data, sizes, limit)
+        long.sentences(options.data, sizes, limit)
         if options.kind == "sentences"
-        else answers.steps(options.data, limit)
+        else answers.steps(options.data, limit, max(sizes, default=None))
+        if options.kind == "answers"
+        else needles.cases(options.data, sizes, limit, options.seed)
     )
+    if options.kind == "words":
+        _rank_by_words(found, options, sizes)
+        return
     model, name = shared.load_local(options), short(options.surrogate)
     answering = shared.load_local(options, options.answering) if options.answering else None
     parts = ["long", options.kind, name, *([short(options.answering)] if answering else [])]
     results = shared.results_file(options, "-".join(parts))
     settings = {
-        "bench": "long",
-        "kind": options.kind,
+        **_settings(options, sizes),
         "preset": options.preset,
-        "sizes": sizes,
         "answering": {**answering.describe(), "name": parts[-1]} if answering else None,
         "surrogate": {**model.describe(), "name": name},
         "machine": Hardware(model).describe(),
-        "limit": options.limit,
-        "seed": options.seed,
-        "command": shared.command(options),
-        "versions": {"ropelime": __version__, "python": platform.python_version()},
     }
     store = Store(results, settings, [long.METHOD])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
@@ -79,3 +90,49 @@ def run(options: argparse.Namespace) -> None:
         else:
             long.run(found, model, store, preset=options.preset, answering=answering, **how)
     shared.written(options, results)
+
+
+def _rank_by_words(found: list[Any], options: argparse.Namespace, sizes: list[int]) -> None:
+    """Rank needles without a model."""
+    from benchmarks.long import run as long
+    from benchmarks.store import Store
+
+    results = shared.results_file(options, "long-words")
+    store = Store(results, _settings(options, sizes), [long.METHOD])
+    with reporting(shared.progress(options, options.kind), options.kind) as report:
+        long.run_words(found, store, seconds=options.seconds, progress=report)
+    shared.written(options, results)
+
+
+def _fill_a_window(options: argparse.Namespace, sizes: list[int]) -> None:
+    """Score random tokens with random weights, in one window."""
+    from benchmarks.hardware import Hardware
+    from benchmarks.long import run as long
+    from benchmarks.long import window
+    from benchmarks.store import Store
+
+    shape = options.shape or _SHAPE
+    model = shared.random_weights(options, shape, window=max(sizes) + _SPARE)
+    results = shared.results_file(options, f"long-window-{model.device.type}-{shape}")
+    settings = {
+        **_settings(options, sizes),
+        "surrogate": {**model.describe(), "name": shape},
+        "machine": Hardware(model).describe(),
+    }
+    store = Store(results, settings, [long.METHOD])
+    with reporting(shared.progress(options, options.kind), options.kind) as report:
+        window.run(sizes, model, store, seed=options.seed, seconds=options.seconds, progress=report)
+    shared.written(options, results)
+
+
+def _settings(options: argparse.Namespace, sizes: list[int]) -> dict[str, Any]:
+    """What the header of any of these files says."""
+    return {
+        "bench": "long",
+        "kind": options.kind,
+        "sizes": sizes,
+        "limit": options.limit,
+        "seed": options.seed,
+        "command": shared.command(options),
+        "versions": {"ropelime": __version__, "python": platform.python_version()},
+    }

@@ -101,7 +101,9 @@ def load_local(options: argparse.Namespace, name: str | None = None) -> LocalSur
     return loaded
 
 
-def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = None) -> LocalSurrogate:
+def random_weights(
+    options: argparse.Namespace, shape: str, tokenizer: Any = None, **more: Any
+) -> LocalSurrogate:
     """A model of a known shape on the device that was named, or on the best one."""
     from benchmarks.shapes import random_surrogate
     from ropelime.surrogate.loading import best_device, best_dtype, check_device
@@ -109,7 +111,8 @@ def random_weights(options: argparse.Namespace, shape: str, tokenizer: Any = Non
     device = options.device or best_device()
     check_device(device)
     dtype = options.dtype or best_dtype(device)
-    return random_surrogate(shape, device=device, dtype=dtype, seed=options.seed, tokenizer=tokenizer)
+    made = {"device": device, "dtype": dtype, "seed": options.seed, "tokenizer": tokenizer, **more}
+    return random_surrogate(shape, **made)
 
 
 def command(options: argparse.Namespace) -> str:

@@ -22,23 +22,40 @@ from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, from_context, from_messages
 from ropelime.typing import Floats
 
+_CHARACTERS = 4  # of a token, about
 _GROUPED = "in groups"  # what the note says where features were grouped
 
 
 @dataclass(frozen=True)
 class Step:
-    """A prompt with a long answer."""
+    """A prompt with a long answer.
+
+    Attributes:
+        id: Its name.
+        prompt: The prompt.
+        output: The answer.
+        gold: Texts that the answer follows, of which a part should be first; empty if not labelled.
+    """
 
     id: str
     prompt: Prompt
     output: str
+    gold: tuple[str, ...] = ()
 
 
-def steps(path: Path | None, limit: int) -> Iterator[Step]:
-    """The steps of agents, or answers to questions with documents, that cost most; longest first."""
+def steps(path: Path | None, limit: int, most: int | None = None) -> Iterator[Step]:
+    """The steps of agents, or answers to questions with documents, that cost most; longest first.
+
+    Args:
+        path: The file.
+        limit: How many.
+        most: The most tokens of an answer, about.
+    """
     if path is None:
         raise InputError("--data FILE is needed: runs of agents (agentdyn) or long answers (lfqa).")
     found = [_step(row) for row in rows(path)]
+    if most is not None:
+        found = [step for step in found if len(step.output) <= _CHARACTERS * most]
     distinct = {(step.prompt.text, step.output): step for step in found}.values()
     order = sorted(distinct, key=lambda s: -len(s.prompt.text) * len(s.output))
     yield from order[:limit]
@@ -46,7 +63,9 @@ def steps(path: Path | None, limit: int) -> Iterator[Step]:
 
 def _step(row: dict[str, Any]) -> Step:
     if "messages" in row:
-        return Step(str(row["id"]), from_messages(row["messages"]), row["output"])
+        injected = row.get("injections", ()) if row.get("kind") == "hijacked" else ()
+        gold = tuple(row["messages"][i["message"]]["content"][i["start"] : i["end"]] for i in injected)
+        return Step(str(row["id"]), from_messages(row["messages"]), row["output"], gold)
     texts = [document["text"] for document in row["documents"]]
     return Step(str(row["id"]), from_context(texts, row["question"]), row["answer"])
 
@@ -83,6 +102,7 @@ def _row(step: Step, surrogate: LocalSurrogate, hardware: Hardware) -> Row:
     features = split(step.prompt, "sentence", token_spans=surrogate.token_spans)
     scorer = surrogate.prepare(step.prompt, features, step.output, ablation=Ablation())
     everything = np.ones((1, len(features)), dtype=bool)
+    scorer.score(everything, kl=False)  # the first pass of a process takes longer
     plain = hardware.measure(lambda: scorer.score(everything, kl=False))
     made: dict[str, Explanation] = {}
 
@@ -102,6 +122,7 @@ def _row(step: Step, surrogate: LocalSurrogate, hardware: Hardware) -> Row:
         "tokens": len(scorer.tokenized.ids),
         "answer": len(scorer.output_spans),
         **{name: _agreement(made[name], other) for name in ("ours", "instant")},
+        "true": {name: _finds(e, step.gold) for name, e in made.items()} if step.gold else None,
         "scored": {"ours": e.cost.tokens, "full": other.cost.tokens, "plain": plain.tokens},
         "seconds": {
             name: round(took.seconds, 3)
@@ -112,6 +133,12 @@ def _row(step: Step, surrogate: LocalSurrogate, hardware: Hardware) -> Row:
             for name, took in (("ours", ours), ("full", full), ("plain", plain), ("instant", instant))
         },
     }
+
+
+def _finds(e: Explanation, gold: Sequence[str]) -> bool:
+    """Whether the first part of a ranking is one that the answer follows."""
+    first = e.top(1)[0].text.strip()
+    return any(first in text for text in gold)
 
 
 def _agreement(e: Explanation, other: Explanation) -> dict[str, float | None]:

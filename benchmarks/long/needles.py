@@ -92,7 +92,7 @@ class Case:
 
 
 def cases(path: Path | None, sizes: Sequence[int], limit: int, seed: int) -> Iterator[Case]:
-    """Needles of each kind in prose of each size, the shortest first.
+    """Needles of each kind in prose of each size: one of each, then the next, so that a run can stop.
 
     Args:
         path: HotpotQA in the official format, whose paragraphs are the prose.
@@ -101,9 +101,9 @@ def cases(path: Path | None, sizes: Sequence[int], limit: int, seed: int) -> Ite
         seed: Seed of places and names.
     """
     paragraphs = _paragraphs(path)
-    for size in sizes:
-        for number in range(limit):
-            for index, kind in enumerate(KINDS):
+    for number in range(limit):
+        for index, kind in enumerate(KINDS):
+            for size in sizes:
                 rng = np.random.default_rng([seed, size, number, index])
                 yield _case(kind, size, number, paragraphs, rng)
 

@@ -14,6 +14,7 @@ from benchmarks.store import Row, read
 
 _COMMAND = "python -m benchmarks long"
 _ONE = tuple(kind for kind in KINDS if kind != "two")
+_READ = 7  # of 4,096 tokens in passages of at most 192, a third are the first by words
 
 
 def write(results: Sequence[Path], docs: Path) -> list[Path]:
@@ -26,10 +27,12 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
     runs = [_Run(path) for path in sorted(results)]
     holes = {
         "needles": _table(runs, "needles", _needles),
+        "words": _table(runs, "words", _words),
         "overlooked": _table(runs, "needles", _overlooked),
         "sentences": _table(runs, "sentences", _sentences),
         "cost": _table(runs, "needles", _cost),
         "answers": _table(runs, "answers", _answers),
+        "window": _table(runs, "window", _window),
     }
     return [pages.write(docs, "long", **holes)]
 
@@ -41,9 +44,11 @@ class _Run:
         self.header, rows = read(path)
         self.rows = [row for row in rows if "skipped" not in row]
         self.kind = str(self.header["kind"])
-        self.model = str(self.header["surrogate"]["name"])
-        machine = self.header["machine"]
+        self.model = str(self.header.get("surrogate", {}).get("name", ""))
+        machine = self.header.get("machine", {"cpu": "", "threads": 0})
         self.machine = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads"
+        # On a CPU that other processes use too, its own seconds are what a run takes.
+        self.clock = "seconds" if machine.get("gpu") else "processor"
         answering = self.header.get("answering")
         self.answers = "given" if answering is None else f"by {answering['name']}"
 
@@ -58,7 +63,7 @@ class _Run:
 def _table(runs: Sequence[_Run], kind: str, make: Callable[[Sequence[_Run]], str]) -> str:
     some = [run for run in runs if run.kind == kind and run.rows]
     if not some:
-        return pages.no_results(f"{_COMMAND} {kind} --data FILE")
+        return pages.no_results(f"{_COMMAND} {kind}{'' if kind == 'window' else ' --data FILE'}")
     return pages.blocks(pages.commands(*(run.header["command"] for run in some)), make(some))
 
 
@@ -73,6 +78,28 @@ def _needles(runs: Sequence[_Run]) -> str:
             rows.append([run.model, run.answers, f"{size:,}", kind, str(len(found))])
             rows[-1] += [pages.number(ours, ".2f"), pages.number(words, ".2f")]
     head = ["surrogate", "answer", "tokens", "needle", "prompts", "found", "BM25"]
+    return pages.table(head, rows)
+
+
+def _words(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        for (size, kind), found in run.groups("size", "kind").items():
+            best = 1 if kind in _ONE else 3
+            shares = [
+                statistics.mean(max(row[name]) <= most for row in found)
+                for name, most in (("bm25", best), ("words", best), ("words", _READ))
+            ]
+            rows.append([f"{size:,}", kind, str(len(found))])
+            rows[-1] += [pages.number(share, ".2f") for share in shares]
+    head = [
+        "tokens",
+        "needle",
+        "prompts",
+        "found by BM25",
+        "found by words",
+        f"words: in first {_READ}",
+    ]
     return pages.table(head, rows)
 
 
@@ -115,9 +142,9 @@ def _cost(runs: Sequence[_Run]) -> str:
     for run in runs:
         sizes = run.groups("size")
         first = next(iter(sizes.values()))
-        base = _Medians(first)
+        base = _Medians(first, run.clock)
         for (size,), found in sizes.items():
-            each = _Medians(found)
+            each = _Medians(found, run.clock)
             ratios = [
                 each.scored / each.tokens,
                 each.memory / base.memory,
@@ -133,11 +160,25 @@ def _cost(runs: Sequence[_Run]) -> str:
 class _Medians:
     """Medians of some rows."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], clock: str) -> None:
         self.tokens, self.scored, self.memory, self.seconds = (
             max(statistics.median(row[name] for row in rows), 1e-9)
-            for name in ("tokens", "scored", "memory", "seconds")
+            for name in ("tokens", "scored", "memory", clock)
         )
+
+
+def _window(runs: Sequence[_Run]) -> str:
+    rows = [
+        [
+            *(run.model, run.machine, f"{row['size']:,}", str(row["masks"]), f"{row['scored']:,}"),
+            *(f"{row['seconds']:.1f}", f"{row['rate'] / 1e12:,.1f}", f"{row['part']:.0%}"),
+        ]
+        for run in runs
+        for row in run.rows
+    ]
+    head = ["shape", "machine", "tokens of the prompt", "masks", "tokens scored", "seconds"]
+    head += ["matrix rate, 10¹² operations/s", "part of it that scoring reaches"]
+    return pages.table(head, rows)
 
 
 def _answers(runs: Sequence[_Run]) -> str:
@@ -145,10 +186,12 @@ def _answers(runs: Sequence[_Run]) -> str:
     for run in runs:
         for (grouped,), found in run.groups("grouped").items():
             for name in ("ours", "instant"):
-                rows.append([run.model, str(len(found)), _way(name, grouped), *_agreement(name, found)])
+                known = _agreement(name, found, run.clock)
+                rows.append([run.model, str(len(found)), _way(name, grouped), *known])
     head = ["surrogate", "answers", "way", "parts", "answer tokens", "tokens, in forward passes"]
     head += ["time, in forward passes", "leave-one-out, the same", "rank correlation", "same first"]
-    head += ["first of it in first three", "first three in common"]
+    head += ["first of it in first three", "first three in common", "first is what the answer follows"]
+    head += ["leave-one-out, the same"]
     return pages.table(head, rows)
 
 
@@ -156,11 +199,11 @@ def _way(name: str, grouped: bool) -> str:
     return name if name == "instant" else "groups" if grouped else "leave-one-out"
 
 
-def _agreement(name: str, rows: Sequence[Row]) -> list[str]:
+def _agreement(name: str, rows: Sequence[Row], clock: str) -> list[str]:
     passes = [row["tokens"] + row["answer"] for row in rows]
 
     def times(way: str) -> str:
-        ratios = [row["seconds"][way] / row["seconds"]["plain"] for row in rows]
+        ratios = [row[clock][way] / row[clock]["plain"] for row in rows]
         return f"{statistics.median(ratios):.1f}"
 
     scored = "–"
@@ -170,5 +213,12 @@ def _agreement(name: str, rows: Sequence[Row]) -> list[str]:
     known = ("rank correlation", "same first", "first in three", "same three")
     means = [statistics.mean(row[name][key] or 0.0 for row in rows) for key in known]
     counts = [statistics.median(row[key] for row in rows) for key in ("features", "answer")]
-    return [*(f"{c:.0f}" for c in counts), scored, times(name), times("full"),
-            *(pages.number(mean, ".2f") for mean in means)]  # fmt: skip
+    agreement = [pages.number(mean, ".2f") for mean in means]
+    found = [_true(name, rows), _true("full", rows)]
+    return [*(f"{c:.0f}" for c in counts), scored, times(name), times("full"), *agreement, *found]
+
+
+def _true(name: str, rows: Sequence[Row]) -> str:
+    """In how many of the labelled rows a way ranks first what the answer follows."""
+    labelled = [row["true"][name] for row in rows if row.get("true")]
+    return f"{sum(labelled)} of {len(labelled)}" if labelled else "–"

@@ -18,7 +18,7 @@ from ropelime.options import Options
 from ropelime.steps import Task
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.features import Feature, split
-from ropelime.text.lexical import bm25
+from ropelime.text.lexical import bm25, shared_words
 from ropelime.text.passages import reduced
 from ropelime.text.prompt import Prompt, Span, from_text
 from ropelime.typing import Floats, Ints
@@ -83,6 +83,31 @@ def run(
     in_turn(cases, store, make, seconds, progress)
 
 
+def run_words(
+    cases: Sequence[Case],
+    store: Store,
+    *,
+    seconds: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Rank every case that the store does not hold yet by words alone."""
+
+    def make(case: Case) -> Row:
+        features = split(case.prompt, "sentence")
+        gold = _owners(features, case.gold)
+        shared = shared_words(case.prompt, features, case.answer)
+        return {
+            "kind": case.kind,
+            "size": case.size,
+            "features": len(features),
+            "gold": gold.tolist(),
+            "words": _places(shared, gold),
+            "bm25": _places(_bm25(case, case.answer, features), gold),
+        }
+
+    in_turn(cases, store, make, seconds, progress)
+
+
 def in_turn(
     items: Sequence[Any],
     store: Store,
@@ -111,8 +136,6 @@ def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware,
     took = hardware.measure(explain)
     (e,) = made
     gold = _owners(e.features, case.gold)
-    texts = [feature.text for feature in e.features]
-    words = bm25(f"{case.question} {output} {output}", texts)
     read = e.config.get("read")
     inside = None if read is None else [int(i) for i in gold if i in set(read["features"])]
     tokens = len(surrogate.token_spans(case.prompt))
@@ -124,7 +147,7 @@ def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware,
         "tokens": tokens,
         "gold": gold.tolist(),
         "places": _places(e.normalized_weights, gold),
-        "bm25": _places(words, gold),
+        "bm25": _places(_bm25(case, output, e.features), gold),
         "read": inside,
         "closely": None if read is None else read["tokens"],
         "overlooked": None if read is None else read["overlooked"],
@@ -151,6 +174,11 @@ def _answered(case: Case, model: LocalSurrogate) -> str:
     spans = [(feature.start, feature.end) for feature in features]
     talk = LocalConversation(model, prompt, spans, most=_MOST)
     return talk.answers(np.ones((1, len(talk.features)), dtype=bool))[0] or case.answer
+
+
+def _bm25(case: Case, output: str, features: Sequence[Feature]) -> Floats:
+    """(n,) what the features share with the question and twice the answer."""
+    return bm25(f"{case.question} {output} {output}", [feature.text for feature in features])
 
 
 def _owners(features: Sequence[Feature], gold: Sequence[Span]) -> Ints:

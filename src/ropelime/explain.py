@@ -371,16 +371,19 @@ def stream_one(
         e = explain_one(task, surrogates, progress)
         yield from _ranked(e, since)
     else:
-        yield from rank_sentences(task, surrogates[0], since=since)
+        called = progress if callable(progress) else False  # a bar would stand between the sentences
+        yield from rank_sentences(task, surrogates[0], called, since=since)
         e = explain_one(task, surrogates, progress)
     yield e
 
 
-def rank_sentences(task: Task, surrogate: Surrogate, *, since: int = 0) -> list[RankedSentence]:
+def rank_sentences(
+    task: Task, surrogate: Surrogate, progress: ProgressOption = False, *, since: int = 0
+) -> list[RankedSentence]:
     """The sentences of an answer that begin at ``since`` or later, by one pass over all of it."""
     given = task.options
     options = Options(features=given.features, ablation=given.ablation, preset="instant")
-    return _ranked(explain_one(replace(task, options=options), [surrogate], False), since)
+    return _ranked(explain_one(replace(task, options=options), [surrogate], progress), since)
 
 
 def _ranked(e: Explanation, since: int) -> list[RankedSentence]:

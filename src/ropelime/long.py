@@ -237,8 +237,8 @@ class Plan:
             f"The prompt has {known['of_tokens']:,} tokens, more than the {known['window']:,} that the "
             f"surrogate can read: {seen}, in {known['windows']} windows{left}, and {known['tokens']:,} "
             f"tokens of it closely, which are {len(close.features):,} of {len(self.features):,} parts. "
-            "The estimated probability that a part that matters is among the others is "
-            f"{known['overlooked']:.0%}."
+            f"The others have {known['overlooked']:.0%} of the first look's shares: a rough estimate "
+            "of the probability that a part that matters is among them."
         )
 
     def _features(self, chosen: Sequence[int] | range) -> Ints:

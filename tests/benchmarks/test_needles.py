@@ -67,22 +67,30 @@ def test_a_run_resumes_and_becomes_a_page(data: Path, tmp_path: Path, tiny_run: 
     among = tmp_path / "sentences.jsonl"
     line = ["long", "sentences", "--sizes", "60", "--limit", "2", "--data", str(data)]
     assert main([*line, "--results", str(among), "--quiet"]) == 0
-    assert main(["report", str(results), str(among), "--docs", str(tmp_path)]) == 0
+    words = tmp_path / "words.jsonl"
+    line = ["long", "words", "--sizes", "100", "--limit", "4", "--data", str(data)]
+    assert main([*line, "--results", str(words), "--quiet"]) == 0
+    assert main(["report", str(results), str(among), str(words), "--docs", str(tmp_path)]) == 0
     page = (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
     assert "given | 100 | two | 1 |" in page
+    assert "| 100 | shared | 4 | 1.00 | 1.00 | 1.00 |" in page, "words are enough for these"
     assert "No results yet. Run: `python -m benchmarks long answers --data FILE`" in page
 
 
 def test_long_answers_in_groups_and_in_full(tmp_path: Path, tiny_run: LocalSurrogate) -> None:
     content = " ".join(f"Fact {i} is here." for i in range(20))
-    row = {"id": "a", "messages": [{"role": "user", "content": content}], "output": "It is so. " * 8}
+    row: dict[str, Any] = {"id": "a", "messages": [{"role": "user", "content": content}]}
+    row |= {"output": "It is so. " * 8, "kind": "hijacked"}
+    row["injections"] = [{"message": 0, "start": 0, "end": len(content)}]
     data, results = tmp_path / "a.jsonl", tmp_path / "r.jsonl"
     data.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    assert main(["long", "answers", "--data", str(data), "--results", str(results), "--quiet"]) == 0
+    line = ["long", "answers", "--data", str(data), "--results", str(results), "--quiet"]
+    assert main([*line, "--sizes", "100"]) == 0
     _, (found,) = read(results)
     assert found["features"] == 20
     assert not found["grouped"], "short ones are scored in full"
     assert found["ours"]["same first"] == 1
+    assert found["true"] == {"ours": True, "full": True, "instant": True}, "all of it was injected"
     assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
     assert "leave-one-out" in (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
 
@@ -90,3 +98,15 @@ def test_long_answers_in_groups_and_in_full(tmp_path: Path, tiny_run: LocalSurro
 def test_what_does_not_go_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["long", "sentences", "--answering", "x", "--data", str(data)]) == 1
     assert "--answering is for needles" in capsys.readouterr().err
+
+
+def test_a_window_is_filled(tmp_path: Path) -> None:
+    results = tmp_path / "window.jsonl"
+    line = ["long", "window", "--shape", "tiny", "--sizes", "256", "--device", "cpu"]
+    assert main([*line, "--dtype", "float32", "--results", str(results), "--quiet"]) == 0
+    header, (row,) = read(results)
+    assert header["command"].startswith("python -m benchmarks long window --device cpu --dtype")
+    assert (row["features"], row["masks"]) == (8, 10), "all, none, and each without one"
+    assert row["part"] == pytest.approx(row["operations"] / row["seconds"] / row["rate"], rel=0.05)
+    assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
+    assert "| tiny |" in (tmp_path / "results" / "long.md").read_text(encoding="utf-8")

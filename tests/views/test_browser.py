@@ -523,12 +523,12 @@ def test_a_short_prompt_has_no_folds(open_page: Open) -> None:
 
 
 def test_a_book_opens_at_once(open_page: Open) -> None:
-    """Eight thousand sentences: the time is for a machine that does nothing else."""
-    page = open_page(book(8000, s130=3.0, s7000=1.0))
+    """About 200,000 tokens: under a second on a machine that does nothing else."""
+    page = open_page(book(16000, s130=3.0, s7000=1.0))
     loaded = page.evaluate("() => performance.getEntriesByType('navigation')[0].loadEventEnd")
     nodes = page.evaluate("() => document.querySelectorAll('*').length")
-    print(f"\n8,000 sentences: {loaded:.0f} ms until loaded, {nodes} elements")
-    assert nodes < 2000
+    print(f"\n16,000 sentences: {loaded:.0f} ms until loaded, {nodes} elements")
+    assert nodes < 4000
     assert loaded < 5000
 
 

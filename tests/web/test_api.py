@@ -105,6 +105,20 @@ def test_it_is_what_the_library_makes(client: httpx.Client, request_: dict[str, 
     assert ours == theirs
 
 
+def test_sentences_are_ranked_before_the_explanation_is_made(client: httpx.Client) -> None:
+    answer = client.post("/api/jobs?stream=true", json=DOCUMENTS)
+    state = wait(client, answer.json()["id"])
+    given = {**DOCUMENTS, "surrogate": str(tiny_folder()), "stream": True, "progress": False}
+    *ranked, whole = ropelime.explain(**given)
+    assert [each["text"] for each in state["sentences"]] == ["Paris lies there.", "It is large."]
+    for shown, sentence in zip(state["sentences"], ranked, strict=True):
+        top = [(r.text, r.normalized_weight) for r in sentence.explanation.top(3)]
+        assert [(each["text"], each["normalized_weight"]) for each in shown["top"]] == top
+    made = client.get(f"/api/explanations/{state['id']}/explanation.json").json()
+    assert made["weights"] == json.loads(whole.to_json())["weights"], "and then it is refined"
+    assert finished(client, DOCUMENTS)["sentences"] == [], "only for those who watch"
+
+
 OPTIONS: dict[str, tuple[Any, Any]] = {  # a value to send, and what the explanation records of it
     "features": ([[0, 32], [32, 54], [54, 78]], "spans"),
     "preset": ("faithful", "faithful"),

@@ -7,6 +7,7 @@ import gzip
 import json
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import ropelime
 import trace_samples
 from ropelime import example
 from ropelime.options import Options
-from ropelime.surrogate import FunctionSurrogate
+from ropelime.surrogate import FunctionSurrogate, load_surrogate
 from ropelime.web.service import Service
 from toy import additive
 from web_server import (
@@ -107,7 +108,10 @@ def settle(page: Page) -> None:
     )
 
 
-def done(page: Page) -> float:
+def scored(page: Page) -> float:
+    """The part of the masked prompts that were scored."""
+    if page.inner_text("#stage") != "Scoring masked prompts":
+        return 0.0
     return float(page.get_attribute("#bar", "value") or 0)
 
 
@@ -313,8 +317,7 @@ def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: 
         page.fill("#output", ANSWER)
         page.select_option("#features", "word")
         page.click("#run")
-        until(lambda: done(page) > 0.05)
-        assert page.inner_text("#stage") == "Scoring masked prompts"
+        until(lambda: scored(page) > 0.05)
         assert "%" in page.inner_text("#left")
         page.get_by_role("link", name="History").click()
         page.locator("#chip", has_text="Scoring").click()
@@ -322,14 +325,41 @@ def test_progress_is_seen_and_a_run_can_be_cancelled(tmp_path: Path, open_page: 
         page.wait_for_selector("#progress", state="hidden")
         assert page.locator("#alert").is_hidden()
         page.click("#run")
-        until(lambda: done(page) > 0.05)
+        until(lambda: scored(page) > 0.05)
         page.reload()  # soon enough: the job continues
-        until(lambda: done(page) > 0.15)
+        until(lambda: scored(page) > 0.05)
+        assert len(service.jobs._jobs) == 2, "and no other was begun"
         assert page.input_value("#output") == ANSWER
         page.close()  # and a page that is gone takes its run with it
         until(lambda: all(job.over for job in service.jobs._jobs.values()), 10)
         assert {job.state for job in service.jobs._jobs.values()} == {"cancelled"}
         assert service.history.page(10) == []
+
+
+def test_sentences_are_ranked_while_the_rest_is_scored(tmp_path: Path, open_page: Open) -> None:
+    with live(settings(tmp_path)) as (client, service):
+        model, ready = load_surrogate(str(tiny_folder())), threading.Event()
+        inner = model.score_all
+
+        def score_all(requests: Any, **options: Any) -> Any:
+            if len(requests[0].masks) > 2:  # after the first look
+                ready.wait(20)
+            return inner(requests, **options)
+
+        model.score_all = score_all  # type: ignore[method-assign]
+        service._loaded["tiny"] = model
+        page = open_page(str(client.base_url))
+        page.fill("#prompt", TEXT)
+        page.fill("#output", ANSWER)
+        page.click("#run")
+        page.wait_for_selector("#ranked li")
+        shown = page.locator("#ranked li").all_inner_texts()
+        assert [text.splitlines()[0] for text in shown] == ["The capital is Paris.", "It has a river."]
+        assert all("%" in text for text in shown)
+        assert page.inner_text("#stage") == "Scoring masked prompts"
+        ready.set()
+        page.wait_for_selector("#mount .ropelime")
+        assert page.locator("#progress").is_hidden()
 
 
 def test_two_are_compared(server: tuple[str, Service], open_page: Open) -> None:

@@ -29,14 +29,12 @@ def grid(order: Ints, count: int) -> Masks:
     n = len(order)
     if count >= n:
         return ~np.eye(n, dtype=bool)
-    alone = max(count - 2 * math.isqrt(n) - 2, count // 3)
+    # As many alone as leave room for a grid of the others; a third if there is none.
+    alone = next((a for a in range(count, -1, -1) if a + _sides(n - a) <= count), count // 3)
     rest = np.sort(order[alone:])
     left = count - alone
-    rows = max(1, min(math.isqrt(len(rest)) + 1, left))
-    if rows + math.ceil(len(rest) / rows) > left:  # no room for a second way to group
-        rows, columns = left, 0
-    else:
-        columns = left - rows
+    rows = math.isqrt(len(rest)) + 1 if _sides(len(rest)) <= left else left
+    columns = left - rows
     number = np.arange(len(rest))
     row = number * rows // len(rest)
     groups = [order[i : i + 1] for i in range(alone)]
@@ -46,6 +44,12 @@ def grid(order: Ints, count: int) -> Masks:
     for mask, group in zip(masks, groups, strict=True):
         mask[group] = False
     return np.unique(masks[[len(g) > 0 for g in groups]], axis=0)[::-1]
+
+
+def _sides(members: int) -> int:
+    """Rows and columns of the smallest grid of so many features."""
+    rows = math.isqrt(members) + 1
+    return rows + math.ceil(members / rows)
 
 
 def has_groups(masks: Masks) -> bool:

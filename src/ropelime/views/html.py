@@ -27,7 +27,7 @@ from ropelime.views.verbatim import code_mark, verbatim
 _TITLE = 60  # characters of the answer in the title
 _HEIGHT = 760  # of the frame in a notebook, in pixels; it can be resized
 # Characters that could end the script element or a line of JavaScript, as JSON escapes.
-_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+_ESCAPED = {c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 PLACE = '<div id="ropelime"></div>'
 _NO_SCRIPT = "<p>JavaScript is switched off: these are the first parts only.</p>"
 _START = (
@@ -110,8 +110,9 @@ def document(
     after = [f"<script>{script}</script>" for script in scripts]
     if data is not None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        held = text.translate(_ESCAPED)
-        after.insert(0, f'<script type="application/json" id="ropelime-data">{held}</script>')
+        for character, escape in _ESCAPED.items():  # far faster than str.translate
+            text = text.replace(character, escape)
+        after.insert(0, f'<script type="application/json" id="ropelime-data">{text}</script>')
     return static("page.html").format(
         policy="; ".join(rules),
         title=html.escape(title),

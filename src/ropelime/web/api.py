@@ -84,6 +84,13 @@ async def _service(request: Request) -> Service:  # what is not a coroutine is r
 Here = Annotated[Service, Depends(_service)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Before = Annotated[int | None, Query(ge=0, lt=2**53)]
+Stream = Annotated[
+    bool,
+    Query(
+        description="Rank each sentence of the answer at once, by one more pass of the first model: "
+        "the job has them before it is done. Models behind a server and functions rank none."
+    ),
+]
 At = Annotated[int, Query(ge=0, lt=2**53)]
 # The guard checks the token before any route runs; this only documents it.
 _BEARER = HTTPBearer(auto_error=False, description="The token, where the server requires one.")
@@ -155,13 +162,16 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
     openapi_extra=_takes(ExplainRequest),
 )
 def explain(
-    request: Annotated[ExplainRequest, Depends(_body(ExplainRequest))], here: Here, response: Response
+    request: Annotated[ExplainRequest, Depends(_body(ExplainRequest))],
+    here: Here,
+    response: Response,
+    stream: Stream = False,
 ) -> JobView:
     """Request an explanation; it is made when its turn comes.
 
     Poll the job, or keep its stream of events open: a job that nobody polls is cancelled.
     """
-    job = here.submit(request)
+    job = here.submit(request, stream=stream)
     response.headers["location"] = f"/api/jobs/{job.id}"
     return _view(here, job)
 

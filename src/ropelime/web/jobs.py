@@ -7,6 +7,7 @@ a long text, is interrupted from outside: an exception is raised in its thread.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import logging
 import math
 import secrets
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ropelime.errors import RopeLimeError
 from ropelime.web import memory
@@ -59,6 +60,7 @@ class Job:
     total: int = 0
     error: str | None = None
     field: str | None = None
+    sentences: list[Any] = dataclasses.field(default_factory=list)  # of the answer, ranked at once
     watchers: int = 0  # open progress streams; it does not expire while there is one
     started: float | None = None
     ended: float | None = None

@@ -260,6 +260,20 @@ def parsed(body: bytes, model: type[M]) -> M:
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in found]) from None
 
 
+class TopFeature(BaseModel):
+    """The feature with the largest weight."""
+
+    text: str
+    normalized_weight: float
+
+
+class RankedView(BaseModel):
+    """A sentence of the answer with its ranking by one pass, before the explanation is made."""
+
+    text: str
+    top: list[TopFeature] = Field(description="What it depends on most, the first first.")
+
+
 class JobView(BaseModel):
     """The state of a job."""
 
@@ -272,13 +286,9 @@ class JobView(BaseModel):
     seconds: float = Field(description="How long it has been running.")
     error: str | None = Field(description="Why it failed or was cancelled.")
     field: str | None = Field(description="The field of the request that was the reason.")
-
-
-class TopFeature(BaseModel):
-    """The feature with the largest weight."""
-
-    text: str
-    normalized_weight: float
+    sentences: list[RankedView] = Field(
+        description="With `stream`, each sentence of the answer as soon as it is ranked."
+    )
 
 
 class Summary(BaseModel):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from ropelime.errors import InputError, RopeLimeError
-from ropelime.explain import Explanation, explain_many
+from ropelime.explain import Explanation, explain_many, stream_one
 from ropelime.steps import Task
 from ropelime.stepwise import ExplainedStep, decided, explain_steps, prompt_of, refuse
 from ropelime.surrogate import Surrogate, is_served, load_surrogate
@@ -34,13 +34,15 @@ from ropelime.web.limits import (
     check_limit,
     check_options,
 )
-from ropelime.web.schema import ExplainRequest, Given, StepRequest
+from ropelime.web.schema import ExplainRequest, Given, RankedView, StepRequest, TopFeature
 from ropelime.web.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
 _PARSED = 2  # requests that are parsed at once
 _STEPS = 2000  # of a run
 _GIVEN = 4_000_000  # messages that the steps of a run are given in all; each takes a few bytes
+_SCORING = "scoring masked prompts"
+_TOP = 3  # parts that are named for a sentence which was ranked at once
 _SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
@@ -52,6 +54,7 @@ class Order:
     labels: tuple[str, ...]
     task: Task
     step: tuple[str, Step] | None = None  # the run and the step that it is of
+    stream: bool = False  # whether sentences are ranked before the explanation is made
 
 
 class Service:
@@ -78,10 +81,11 @@ class Service:
             self._loaded[label] = load_surrogate(name, **running)
         return self._loaded[label]
 
-    def submit(self, request: ExplainRequest) -> Job:
+    def submit(self, request: ExplainRequest, *, stream: bool = False) -> Job:
         """Queue a request, or refuse it at once for what can be seen without a surrogate."""
         with naming_field(""):  # an error that names no field is about the request, too
-            order = Order(request, self._labels(request.surrogate), self._task(request))
+            labels = self._labels(request.surrogate)
+            order = Order(request, labels, self._task(request), stream=stream)
         return self.jobs.submit(order)
 
     def submit_step(self, run: str, number: int, request: StepRequest) -> Job:
@@ -179,7 +183,7 @@ class Service:
     def _work(self, job: Job, order: Order) -> None:
         surrogates = [self._loaded_for(job, label, order.task) for label in order.labels]
         job.check()
-        job.stage = "scoring masked prompts"
+        job.stage = _SCORING
         start = time.perf_counter()
         job.start_clock(self.settings.limits.seconds)
         job.patience = SOON
@@ -218,6 +222,8 @@ class Service:
 
 
 def _made(order: Order, surrogates: list[Surrogate], job: Job) -> Explanation:
+    if order.stream and not surrogates[0].only_output:
+        return _streamed(order.task, surrogates, job)
     if order.step is None:
         (found,) = explain_many([order.task], surrogates, progress=job.report)
         assert isinstance(found, Explanation)
@@ -225,6 +231,25 @@ def _made(order: Order, surrogates: list[Surrogate], job: Job) -> Explanation:
     (step,) = explain_steps([order.step[1]], surrogates, order.task.options, progress=job.report)
     assert isinstance(step, ExplainedStep)
     return step.explanation
+
+
+def _streamed(task: Task, surrogates: list[Surrogate], job: Job) -> Explanation:
+    """The same, with the sentences of the answer ranked at once, for those who watch the job."""
+    job.stage = "ranking sentences"
+    for item in stream_one(task, surrogates, job.report):
+        if isinstance(item, Explanation):
+            return item
+        job.stage = _SCORING
+        top = item.explanation.top(_TOP)
+        job.sentences.append(
+            RankedView(
+                text=snippet(item.text),
+                top=[
+                    TopFeature(text=snippet(r.text), normalized_weight=r.normalized_weight) for r in top
+                ],
+            )
+        )
+    raise AssertionError("a stream ends with the explanation")
 
 
 def _summary(name: str, order: Order, explanation: Explanation, seconds: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 
   const SOON = 400; // milliseconds before a lost stream is opened again
   const TRIES = 5;
+  const SHOWN = 0.1; // share from which a part is named for a sentence that was ranked at once
   const GIVEN = ["prompt", "question", "messages", "output", "features", "surrogate"];
   const SIZES = {
     token: "tokens", word: "words", sentence: "sentences", paragraph: "paragraphs", document: "documents",
@@ -492,7 +493,7 @@
     job = { id: null, abort: new AbortController(), state: null };
     busy(true);
     try {
-      const state = await data("/api/jobs", {
+      const state = await data("/api/jobs?stream=true", {
         method: "POST", body, headers: { "Content-Type": "application/json" }, signal: job.abort.signal
       });
       job.id = state.id;
@@ -551,7 +552,20 @@
     let left = total && !waiting ? `${Math.floor((100 * done) / total)}%` : "";
     if (left && seconds > 2 && done > 0 && done < total) left += `, about ${span((seconds * (total - done)) / done)} left`;
     $("left").textContent = left;
+    ranked(state.sentences);
     chip();
+  }
+
+  /* The sentences of the answer that were ranked so far; none are taken back. */
+  function ranked(sentences) {
+    $("sentences").hidden = !sentences.length;
+    for (const { text, top } of sentences.slice($("ranked").children.length)) {
+      const line = make("li", "", text);
+      for (const part of top.filter((each) => each.normalized_weight >= SHOWN)) {
+        line.append(make("span", "aside", `${Math.round(100 * part.normalized_weight)}% ${part.text}`));
+      }
+      $("ranked").append(line);
+    }
   }
 
   function span(seconds) {
@@ -566,6 +580,8 @@
       $("left").textContent = "";
       $("bar").removeAttribute("value");
       $("stop").disabled = false;
+      $("ranked").replaceChildren();
+      $("sentences").hidden = true;
     }
     chip();
   }
