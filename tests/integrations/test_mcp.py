@@ -165,7 +165,7 @@ def test_names_that_cannot_be_files_are_tool_errors(tmp_path: Path, name: str) -
 
 
 class PanicException(BaseException):
-    """What a tokenizer written in Rust raises when it panics is no Exception."""
+    """What a tokenizer written in Rust raises when it panics is not an Exception."""
 
 
 def test_a_panic_fails_one_call_and_the_next_one_is_answered() -> None:

@@ -36,7 +36,7 @@ class Problems:
         self._room = room
 
     def take(self, size: int) -> None:
-        """Count bytes that are made of a few by repetition; too many of them end the reading."""
+        """Count bytes that are made of a few by repetition; too many of them end it."""
         self._room -= size
         if self._room < 0:
             raise TooMuch("it has too many messages, or refers too often to the same ones")
