@@ -105,6 +105,13 @@ def test_a_file_of_too_many_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ropelime.trace(file)
 
 
+def test_a_file_of_too_many_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(contents, "_LINES", 5)
+    (tmp_path / "run.jsonl").write_text("{}\n" * 6)
+    with pytest.raises(InputError, match=r"more than 5 lines"):
+        ropelime.trace(tmp_path / "run.jsonl")
+
+
 def sample(content: Any, **more: Any) -> dict[str, Any]:
     """A sample of Inspect with one call of a model."""
     said = {"choices": [{"message": {"role": "assistant", "content": "x"}}]}

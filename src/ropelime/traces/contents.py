@@ -17,6 +17,7 @@ from ropelime.traces.values import Problems
 
 LARGEST = 512 << 20  # bytes, also of what is compressed: more is not one run
 _MARKS = 20_000_000  # brackets and commas, each of which may take a hundred bytes of memory
+_LINES = 2_000_000  # of JSON lines, each of which is parsed by itself
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -85,6 +86,8 @@ def parsed(given: str, name: str, problems: Problems) -> Any:
         raise InputError(f"{name} is nested too deeply to be a trace.") from None
     except ValueError as error:
         whole = error
+    if given.count("\n") > _LINES:
+        raise InputError(f"{name} has more than {_LINES:,} lines. Export fewer runs at a time.")
     lines: list[tuple[int, Any]] = []
     failed: list[tuple[int, Exception]] = []
     for number, line in enumerate(given.splitlines(), start=1):
