@@ -190,6 +190,22 @@ def cut(handler: Handler) -> None:
     handler.close_connection = True
 
 
+def endless(head: str, piece: str, *, pause: float = 0.0) -> Fault:
+    """Begin an answer and add the same piece until the client hangs up."""
+
+    def fault(handler: Handler) -> None:
+        stream = handler.body.get("stream")
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream" if stream else "application/json")
+        handler.end_headers()
+        handler.wfile.write(head.encode())
+        while True:
+            handler.wfile.write(piece.encode())
+            time.sleep(pause)
+
+    return fault
+
+
 def cut_after(*pieces: str, length: int | None = 9999) -> Fault:
     """Begin an answer and hang up in the middle of it."""
 

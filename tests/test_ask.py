@@ -20,7 +20,7 @@ from ropelime import Explanation, InputError, ModelError
 from ropelime.cli import main
 from ropelime.clients.openai import Answer, Cache, Call
 from ropelime.surrogate import FunctionSurrogate
-from servers import Proxy, busy, chunk, cut, cut_after, raw, says, slow
+from servers import Proxy, busy, chunk, cut, cut_after, endless, raw, says, slow
 from toy import additive
 
 pytest.importorskip("openai", reason="pip install 'ropelime[ask]'")
@@ -428,6 +428,53 @@ def test_a_server_that_is_not_there_is_told_soon(ask: Ask) -> None:
     with pytest.raises(ModelError, match=r"127.0.0.1:9/v1 cannot be reached \(2 tries\)"):
         ask(base_url="http://127.0.0.1:9/v1", retries=1)
     assert time.monotonic() - start < 5
+
+
+# A server may send anything, but not without end.
+
+WORDS = chunk({"content": "and so on "})
+
+
+@pytest.mark.parametrize(
+    ("fault", "stream", "message"),
+    [
+        (endless("", WORDS * 100), True, r"broke off after \d+ characters \(it sends more than 1 MiB"),
+        (endless('data: {"', "x" * 5000), True, r"other than a Chat.*\(it sends more than 1 MiB"),
+        (endless("", ": still here\n\n" * 500), True, r"other than a Chat.*more than 1 MiB"),
+        (endless('{"choices": [', " " * 5000), False, r"other than a Chat.*more than 1 MiB"),
+    ],
+)
+def test_an_answer_without_end_is_given_up(
+    server: Proxy,
+    ask: Ask,
+    alone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: servers.Fault,
+    stream: bool,
+    message: str,
+) -> None:
+    monkeypatch.setattr("ropelime.clients.bounds.LARGEST", 1 << 20)
+    server.otherwise = fault
+    with pytest.raises(ModelError, match=message):
+        ask(stream=stream, retries=0)
+    assert not alone.exists(), "nothing of it is kept"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_could_unpack_to_gigabytes_is_refused(server: Proxy, ask: Ask, stream: bool) -> None:
+    server.otherwise = raw(200, "{}", Content_Encoding="gzip")
+    with pytest.raises(ModelError, match=r"it is compressed \(gzip\), which it was asked not to be"):
+        ask(stream=stream, retries=0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_trickles_in_is_given_up(
+    server: Proxy, ask: Ask, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr("ropelime.clients.bounds._LONGEST", 1.5)
+    server.otherwise = endless("", WORDS if stream else " ", pause=0.05)
+    with pytest.raises(ModelError, match=r"was still sending its answer after 2 s"):
+        ask(stream=stream, retries=0, timeout=1.0)
 
 
 # Keys stay where they are.

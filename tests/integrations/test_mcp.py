@@ -154,6 +154,39 @@ def test_steps_of_recorded_runs_come_from_their_folder_alone(tmp_path: Path) -> 
         explainer.step("run.json", 99)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "loop.json", "out.json"])
+def test_names_that_cannot_be_files_are_tool_errors(tmp_path: Path, name: str) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "other.json").write_text(json.dumps(RUN))
+    (tmp_path / "runs" / "loop.json").symlink_to(tmp_path / "runs" / "loop.json")
+    (tmp_path / "runs" / "out.json").symlink_to(tmp_path / "other.json")
+    with pytest.raises(InputError, match=r"There is no file .* in the folder of traces"):
+        Explainer(traces=tmp_path / "runs").step(name, 1)
+
+
+class PanicException(BaseException):
+    """What a tokenizer written in Rust raises when it panics is not an Exception."""
+
+
+def test_a_panic_fails_one_call_and_the_next_one_is_answered() -> None:
+    left = [PanicException("index out of bounds")]
+
+    def panics(masks: Masks) -> Floats:
+        if left:
+            raise left.pop()
+        return additive([0.0, 2.0])(masks)
+
+    async def call() -> list[Any]:
+        async with Client(create_server(Explainer(resolve_surrogate(panics)))) as client:
+            asked = {**CHAT, "preset": "faithful", "features": "document"}
+            return [await client.call_tool("explain", asked) for _ in range(2)]
+
+    first, second = anyio.run(call)
+    assert first.is_error
+    assert "PanicException: index out of bounds" in first.content[0].text
+    assert second.structured_content["parts_in_all"] == 2
+
+
 async def tools_of(server: Any) -> dict[str, Any]:
     async with Client(server) as client:
         return {tool.name: tool for tool in (await client.list_tools()).tools}

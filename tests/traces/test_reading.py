@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import ropelime
 from ropelime.errors import InputError
 from ropelime.text.prompt import read_prompt
 from ropelime.traces import contents
+from ropelime.traces.reading import read_text
 from ropelime.traces.values import tree, when
 from trace_samples import (
     inspect_log,
@@ -90,6 +92,82 @@ def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     file.write_bytes(inspect_zip())
     with pytest.raises(InputError, match=r"unpacks to more than|more than 0 MiB"):
         ropelime.trace(file)
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "zip"])
+def test_a_file_of_too_many_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str) -> None:
+    """A few hundred kilobytes of gzip can hold as many lists as take ten gigabytes of memory."""
+    monkeypatch.setattr(contents, "_MARKS", 5)
+    lists = {"json": b"[[],[],[],[]]", "jsonl": b"{}\n[]\n{}\n[]\n{}\n[]\n", "zip": inspect_zip()}
+    file = tmp_path / "run"
+    file.write_bytes(lists[form])
+    with pytest.raises(InputError, match=r"more than 5 values|its header is not an object"):
+        ropelime.trace(file)
+
+
+def test_a_file_of_too_many_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(contents, "_LINES", 5)
+    (tmp_path / "run.jsonl").write_text("{}\n" * 6)
+    with pytest.raises(InputError, match=r"more than 5 lines"):
+        ropelime.trace(tmp_path / "run.jsonl")
+
+
+def sample(content: Any, **more: Any) -> dict[str, Any]:
+    """A sample of Inspect with one call of a model."""
+    said = {"choices": [{"message": {"role": "assistant", "content": "x"}}]}
+    event = {"event": "model", "input": [{"role": "user", "content": content}], "output": said}
+    return {"id": 1, "epoch": 1, "events": [{**event, **more.pop("event", {})}], **more}
+
+
+REPEATED = {
+    "pool": sample(
+        "", message_pool=[{"role": "user"}] * 2000, event={"input_refs": [[0, 2000]] * 1100}
+    ),
+    "attachment": sample(["attachment://a"] * 200, attachments={"a": "word " * 20_000}),
+}
+
+
+@pytest.mark.parametrize("data", REPEATED.values(), ids=REPEATED)
+def test_what_refers_to_itself_without_measure_is_refused(data: Any) -> None:
+    """Some kilobytes that stand for gigabytes."""
+    with pytest.raises(InputError, match=r"trace is too large: .* Take one run, or a part of it"):
+        ropelime.trace(data)
+
+
+def test_what_is_put_together_takes_room() -> None:
+    one = sample(["attachment://a"] * 20, attachments={"a": "word " * 10_000})  # a million characters
+    assert read_text("x", json.dumps(one), room=2_000_000).steps
+    with pytest.raises(InputError, match=r"x is too large: it has too many messages"):
+        read_text("x", json.dumps([{**one, "id": i} for i in range(3)]), room=2_000_000)
+
+
+def test_a_text_that_is_stored_once_takes_no_room_again() -> None:
+    """Logs refer to the same long messages in every event."""
+    whole = sample("attachment://a", attachments={"a": "word " * 50_000})
+    whole["events"] *= 4400  # 1.1 GB, if each had a text of its own
+    assert len(ropelime.trace(whole).steps) == 4400
+
+
+@pytest.mark.parametrize("kind", ["calls", "items", "logs"])
+def test_long_lists_are_read_in_linear_time(kind: str) -> None:
+    def seconds(n: int) -> float:
+        call = {"type": "function_call", "name": "f", "arguments": "{}"}
+        span = {"spanId": "1", "traceId": "2", "attributes": []}
+        calls = [{"id": str(i), "function": {"name": "f"}} for i in range(n)]
+        forms: dict[str, Any] = {
+            "calls": {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]},
+            "items": {"model": "m", "input": [call] * n},
+            "logs": {
+                "resourceSpans": [{"scopeSpans": [{"spans": [span]}]}],
+                "resourceLogs": [{"scopeLogs": [{"logRecords": [span] * n}]}],
+            },
+        }
+        start = time.process_time()
+        ropelime.trace(forms[kind])
+        return time.process_time() - start
+
+    few, many = (min(seconds(n) for _ in range(3)) for n in (1000, 8000))
+    assert many < 30 * few, "8 times as many; in quadratic time it would be 64"
 
 
 def test_a_zip_that_is_not_a_log(tmp_path: Path) -> None:

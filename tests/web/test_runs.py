@@ -133,9 +133,22 @@ def test_a_run_that_would_fill_the_memory_is_refused(client: httpx.Client) -> No
     answer = client.post("/api/runs", json={"name": "many.json", "text": text})
     assert answer.status_code == 422
     assert "too many messages" in answer.json()["detail"]
+    text = json.dumps({"messages": json.dumps([{"role": "assistant", "content": "a"}] * 5000)})
+    answer = client.post("/api/runs", json={"name": "many.json", "text": text})
+    assert "too many messages" in answer.json()["detail"], "also as a text in JSON"
     text = json.dumps([{"role": "assistant", "content": "a"}] * 2500)
     answer = client.post("/api/runs", json={"name": "many.json", "text": text})
     assert "at most 2,000" in answer.json()["detail"]
+
+
+def test_a_run_that_would_fill_the_page_is_refused(client: httpx.Client) -> None:
+    """A text that is stored once may be the output of many steps."""
+    said = {"choices": [{"message": {"role": "assistant", "content": "attachment://a"}}]}
+    run = {"id": 1, "epoch": 1, "attachments": {"a": "word " * 20_000}}
+    run["events"] = [{"event": "model", "input": "Hi.", "output": said}] * 200
+    answer = client.post("/api/runs", json={"name": "wide.json", "text": json.dumps(run)})
+    assert answer.status_code == 422
+    assert "write 20,000,000 characters" in answer.json()["detail"]
 
 
 def test_the_limits_of_a_prompt_hold_for_steps(tmp_path: Path) -> None:

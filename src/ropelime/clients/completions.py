@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from ropelime.clients.bounds import in_time
 from ropelime.clients.pool import Pool
 from ropelime.clients.sdk import Server, choice_of, is_unreachable
 from ropelime.errors import ModelError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class CompletionsClient:
             return next((length for length in lengths if isinstance(length, int)), None)
 
         with Pool(1, cleanup=client.close) as pool:
-            return pool.submit(look).result()
+            return pool.submit(partial(self._in_time, look)).result()
 
     def score(
         self, prompts: Sequence[Sequence[int]]
@@ -79,7 +82,11 @@ class CompletionsClient:
             put((index, self._checked(choice, ids, served_by)))
 
         with Pool(self.concurrency, cleanup=client.close) as pool:
-            yield from pool.stream(*(partial(one, i, ids) for i, ids in enumerate(prompts)))
+            calls = (partial(self._in_time, one, i, ids) for i, ids in enumerate(prompts))
+            yield from pool.stream(*calls)
+
+    async def _in_time(self, function: Callable[..., Awaitable[T]], *given: Any) -> T:
+        return await in_time(function(*given), self.server.base_url, self.server.timeout)
 
     def _checked(self, choice: Any, ids: Sequence[int], served_by: str) -> TokenLogprobs:
         """The log-probabilities of exactly the tokens that were sent."""

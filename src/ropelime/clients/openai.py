@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ropelime.clients.bounds import in_time
 from ropelime.clients.masking import hidden, split_at_key
 from ropelime.clients.pool import Pool
 from ropelime.clients.sdk import KEY, OPENAI, Server, address, choice_of
@@ -172,6 +173,11 @@ async def request(
     reached or sends nothing in time; a server may charge for requests that it did not complete. Once a
     piece of a streamed answer has arrived, nothing is repeated.
     """
+    sent = _request(call, server, stream=stream, on_text=on_text)
+    return await in_time(sent, server.base_url, server.timeout)
+
+
+async def _request(call: Call, server: Server, *, stream: bool, on_text: OnText | None) -> Answer:
     taken, key = _Streamed() if stream else _Whole(), server.key
     guard = partial(server.readable_errors, call.model, lambda: len(taken.text))
     with guard():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from ropelime.clients.bounds import ResponseTooLarge, bound
 from ropelime.clients.masking import MASK, hidden
 from ropelime.errors import DeclinedError, InputError, ModelError
 from ropelime.text.display import shorten
@@ -84,8 +85,11 @@ class Server:
             base_url=self.base_url,
             timeout=sdk().Timeout(self.timeout, connect=min(self.timeout, _CONNECT_TIMEOUT)),
             max_retries=self.retries if retries is None else retries,
+            default_headers={"Accept-Encoding": "identity"},
             # Another host must not get the prompt, and a GET in its place would be another question.
-            http_client=sdk().DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=sdk().DefaultAsyncHttpxClient(
+                follow_redirects=False, event_hooks={"response": [bound]}
+            ),
         )
 
     @contextmanager
@@ -108,6 +112,8 @@ class Server:
 
     def _message(self, error: Exception, model: str, received: int, cure: str) -> str:
         openai, server = sdk(), self.base_url
+        if isinstance(error.__cause__, ResponseTooLarge):  # for the SDK it is one of the connection
+            error = error.__cause__
         if received:
             return (
                 f"The answer of {model} at {server} broke off after {received} characters "

@@ -20,6 +20,7 @@ from ropelime.integrations.messages import as_messages
 from ropelime.results.rows import LONGEST, brief, cited_brief
 from ropelime.surrogate import load_surrogate
 from ropelime.surrogate.base import Surrogate
+from ropelime.surrogate.checkpoints import is_panic
 from ropelime.text.display import shorten
 from ropelime.text.features import split
 from ropelime.text.prompt import read_prompt
@@ -201,8 +202,13 @@ class Explainer:
         """A step of a trace in the folder of traces."""
         assert self.traces is not None
         folder = self.traces.resolve()
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder) or not path.is_file():
+        try:
+            path = (folder / name).resolve()
+            there = path.is_relative_to(folder) and path.is_file()
+        except (OSError, RuntimeError, ValueError):  # too long, a link to itself, a NUL character
+            there = False
+        if not there:
+            name = shorten(name, LONGEST)
             known = sorted(str(p.relative_to(folder)) for p in folder.rglob("*.json*"))[:10]
             raise InputError(
                 f"There is no file {name!r} in the folder of traces. It has: {', '.join(known) or '-'}."
@@ -291,7 +297,7 @@ class Tools:
     async def _run(self, ctx: Context[Any, Any], work: Callable[[Report], Any]) -> Any:
         async with self._one_at_a_time:
             try:
-                return await anyio.to_thread.run_sync(work, _reporter(ctx))
+                return await anyio.to_thread.run_sync(_surviving, work, _reporter(ctx))
             except (RopeLimeError, MemoryError) as error:
                 raise ToolError(worded(error)) from None
 
@@ -313,6 +319,16 @@ def create_server(explainer: Explainer) -> MCPServer[Any]:
         notes = ToolAnnotations(title=title, read_only_hint=True, open_world_hint=False)
         server.add_tool(function, title=title, annotations=notes)
     return server
+
+
+def _surviving(work: Callable[[Report], Any], report: Report) -> Any:
+    """Do some work; the panic of a library in Rust, which is not an Exception, fails it alone."""
+    try:
+        return work(report)
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise ModelError(f"The surrogate has failed: {worded(error)}") from None
 
 
 def _given(*prompt: Any) -> dict[str, Any]:

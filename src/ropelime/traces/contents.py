@@ -16,6 +16,8 @@ from ropelime.errors import InputError
 from ropelime.traces.values import Problems
 
 LARGEST = 512 << 20  # bytes, also of what is compressed: more is not one run
+_MARKS = 20_000_000  # brackets and commas, each of which may take a hundred bytes of memory
+_LINES = 2_000_000  # of JSON lines, each of which is parsed by itself
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -76,12 +78,16 @@ def parsed(given: str, name: str, problems: Problems) -> Any:
     """The data of a text: one JSON value, or one on each line."""
     if not given.strip():
         raise InputError(f"{name} is empty.")
+    if sum(map(given.count, "[{,")) > _MARKS:
+        raise InputError(f"{name} has more than {_MARKS:,} values. Export fewer runs at a time.")
     try:
         return json.loads(given)
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be a trace.") from None
     except ValueError as error:
         whole = error
+    if given.count("\n") > _LINES:
+        raise InputError(f"{name} has more than {_LINES:,} lines. Export fewer runs at a time.")
     lines: list[tuple[int, Any]] = []
     failed: list[tuple[int, Exception]] = []
     for number, line in enumerate(given.splitlines(), start=1):
@@ -130,7 +136,10 @@ def _inspect_zip(raw: bytes, name: str, problems: Problems) -> Any:
 def _member(packed: zipfile.ZipFile, name: str, problems: Problems) -> Any:
     try:
         with packed.open(name) as file:
-            return json.loads(file.read(LARGEST))
+            raw = file.read(LARGEST)
+            if sum(map(raw.count, (b"[", b"{", b","))) > _MARKS:
+                raise ValueError(f"it has more than {_MARKS:,} values")
+            return json.loads(raw)
     except (ValueError, RecursionError, *_UNPACKING) as error:
         problems.add(name, f"cannot be read: {error}")
         return None

@@ -9,10 +9,13 @@ from ropelime.traces.exchange import read_answer
 from ropelime.traces.messages import read_messages
 from ropelime.traces.runs import message_steps
 from ropelime.traces.steps import Step, ToolCall
-from ropelime.traces.values import Problems, first, items, mapping, record, text, when
+from ropelime.traces.values import Problems, TooMuch, first, items, mapping, record, text, when
 
 _POINTERS = ("attachment://", "tc://")  # to texts that are stored once
 _DEEPEST = 100  # levels of events within events
+_MESSAGE = 500  # bytes of a message that an event has out of the pool
+_LOOKED = 32  # characters that are looked through in the time that a byte of memory is worth
+_LONGEST = 16_000_000  # characters that the pointers of one event stand for: no model reads more
 
 
 def is_inspect(data: Mapping[str, Any]) -> bool:
@@ -72,7 +75,9 @@ class _Sample:
         problems: Problems,
     ) -> None:
         self.where, self.trace_id, self.problems = where, trace_id, problems
-        self._stored, self._pool = stored, pool
+        self._stored = {name: text(value) for name, value in stored.items()}
+        self._known = {id(stored) for stored in self._stored.values()}
+        self._pool, self._pointed = pool, 0
 
     def steps(self, events: list[Any], where: str, parent: str, depth: int) -> Iterator[Step]:
         """The events that are steps, and those inside tools and subtasks."""
@@ -83,9 +88,10 @@ class _Sample:
             place = f"{where} events[{i}]".strip()
             event: Mapping[str, Any] = {}
             with self.problems.at(place):
-                event = record(each)
+                event, self._pointed = record(each), 0
                 step = self._step(event, place, parent)
                 if step is not None:
+                    self._count(step)
                     yield step
             inner = items(event.get("events"))
             yield from self.steps(inner, place, text(first(event, "uuid")) or place, depth + 1)
@@ -129,8 +135,16 @@ class _Sample:
         given = list(items(event.get("input")))
         for reference in items(event.get("input_refs")):
             start, end = reference
-            given += self._pool[int(start) : int(end)]
+            referred = self._pool[int(start) : int(end)]
+            self.problems.take(_MESSAGE * len(referred))
+            given += referred
         return list(self.resolved(given))
+
+    def _count(self, step: Step) -> None:
+        """Count the texts of a step that were put together; one that is stored is only referred to."""
+        texts = [step.text, step.reasoning, *(call.arguments for call in step.calls)]
+        texts += [each for message in step.messages for each in (message.content, message.reasoning)]
+        self.problems.take(sum(len(each) for each in texts if id(each) not in self._known))
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
         """The same data with pointers replaced by the texts that they stand for."""
@@ -138,7 +152,12 @@ class _Sample:
             name = value.partition("://")[2]
             if name not in self._stored:
                 self.problems.add(self.where, f"the text of {value[:60]!r} is not in the file")
-            return text(self._stored.get(name, value))
+            found = self._stored.get(name) or text(value)
+            self._pointed += len(found)
+            self.problems.take(len(found) // _LOOKED)
+            if self._pointed > _LONGEST:
+                raise TooMuch(f"an event refers to more than {_LONGEST:,} characters")
+            return found
         if depth > _DEEPEST:
             return value
         if isinstance(value, list):

@@ -43,7 +43,7 @@ def read_messages(value: Any, problems: Problems, where: str = "") -> tuple[Mess
 
 def numbered(value: Any, problems: Problems, where: str = "") -> list[tuple[int, Message]]:
     """The messages, each with its index in the list that was given."""
-    read: list[tuple[int, Message]] = []
+    read: list[tuple[int, list[Message]]] = []
     joined = False  # whether the last message is made of items of the Responses API
     for i, item in enumerate(_items(value)):
         if _is_definition(item):
@@ -51,28 +51,26 @@ def numbered(value: Any, problems: Problems, where: str = "") -> list[tuple[int,
         is_item = isinstance(item, Mapping) and item.get("type") in (*CALLS, "reasoning", "message")
         for message in _message(item, problems, f"{where}[{i}]"):
             if joined and is_item and message.role == "assistant":
-                read[-1] = (read[-1][0], _together(read[-1][1], message))
+                read[-1][1].append(message)
             else:
-                read.append((i, message))
+                read.append((i, [message]))
             joined = is_item and message.role == "assistant"
-    return _with_names(read)
+    return _with_names([(i, _joined(messages)) for i, messages in read])
 
 
 def together(messages: tuple[Message, ...]) -> Message:
     """Messages of the assistant as one; it is empty if there are none."""
-    joined = Message("assistant")
-    for message in messages:
-        joined = _together(joined, message)
-    return joined
+    return _joined([Message("assistant"), *messages])
 
 
-def _together(one: Message, other: Message) -> Message:
-    content, reasoning = (
-        "\n".join(filter(None, pair))
-        for pair in ((one.content, other.content), (one.reasoning, other.reasoning))
-    )
-    calls = (*one.tool_calls, *other.tool_calls)
-    return replace(one, content=content, reasoning=reasoning, tool_calls=calls)
+def _joined(messages: list[Message]) -> Message:
+    """Several messages as the first of them."""
+    if len(messages) == 1:
+        return messages[0]
+    content = "\n".join(message.content for message in messages if message.content)
+    reasoning = "\n".join(message.reasoning for message in messages if message.reasoning)
+    calls = tuple(call for message in messages for call in message.tool_calls)
+    return replace(messages[0], content=content, reasoning=reasoning, tool_calls=calls)
 
 
 def _items(value: Any) -> list[Any]:

@@ -33,6 +33,7 @@ class Draft:
     name: str = ""
     call_id: str = ""
     results: list[Message] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # the ids of the calls
 
     def messages(self) -> list[Message]:
         """The results, then what is left of the message."""
@@ -112,8 +113,9 @@ def add_calls(draft: Draft, item: Mapping[str, Any], problems: Problems, where: 
         call = read_call(value)
         if call is None:
             problems.add(where, f"tool call {i + 1} has no name")
-        elif not call.id or call.id not in {known.id for known in draft.calls}:
+        elif not call.id or call.id not in draft.known:
             draft.calls.append(call)  # LangChain has those of Anthropic in the content too
+            draft.known.add(call.id)
 
 
 def kind_of(part: Mapping[str, Any]) -> str:

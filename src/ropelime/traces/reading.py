@@ -25,7 +25,7 @@ from ropelime.traces.observations import (
 from ropelime.traces.runs import is_messages, is_run, message_steps, read_run
 from ropelime.traces.spans import Span, is_otlp, is_span, read_otlp, read_span
 from ropelime.traces.steps import Step, TraceData
-from ropelime.traces.values import Problems, text
+from ropelime.traces.values import Problems, TooMuch, text
 
 FORMS = (
     "OpenInference or OpenTelemetry GenAI spans (OTLP/JSON, Phoenix), exports of Langfuse or "
@@ -47,36 +47,16 @@ def read(source: str | os.PathLike[str] | Any) -> TraceData:
     return _read("trace", source, problems)
 
 
-def read_text(name: str, text: str, *, most: int) -> TraceData:
+def read_text(name: str, text: str, *, room: int) -> TraceData:
     """The steps of a text of JSON or JSON lines, from somebody who may send anything.
 
     Args:
         name: The name of the run, for messages about it.
         text: What a file holds.
-        most: How many messages all steps together may be given; a list of n messages has up to n² / 2.
+        room: Bytes for what it repeats: each step of a list of messages is given all before it.
     """
-    problems = Problems()
-    data = parsed(text, name, problems)
-    if _given(data) > most:
-        raise InputError(
-            f"{name} has too many messages for this server. Send one run, or a part of it."
-        )
-    return _read(name, data, problems)
-
-
-def _given(data: Any) -> int:
-    """At most how many messages the steps of lists of messages are given."""
-    found, left = 0, [data]
-    while left:
-        each = left.pop()
-        if isinstance(each, Lines):
-            left += [line for _, line in each.lines]
-        elif isinstance(each, Mapping):
-            left += each.values()
-        elif isinstance(each, list):
-            found += sum(isinstance(item, Mapping) for item in each) ** 2 // 2
-            left += each
-    return found
+    problems = Problems(room)
+    return _read(name, parsed(text, name, problems), problems)
 
 
 def _read(name: str, data: Any, problems: Problems) -> TraceData:
@@ -86,6 +66,8 @@ def _read(name: str, data: Any, problems: Problems) -> TraceData:
         steps = [step for form, given in records.items() for step in _FORMS[form][1](given, problems)]
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be a trace.") from None
+    except TooMuch as error:
+        raise InputError(f"{name} is too large: {error}. Take one run, or a part of it.") from None
     if not steps:
         raise _foreign(name, data, records, problems)
     return TraceData(name, _form(records), _ordered(steps), problems.listed())

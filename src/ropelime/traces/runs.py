@@ -15,6 +15,7 @@ _ANSWERS = ("choices", "candidates")
 _ITEMS = ("function_call", "function_call_output", "reasoning", "message", "constructor", "human", "ai",
           "system", "tool")  # fmt: skip
 _SYSTEMS = ("system", "system_instruction", "systemInstruction", "instructions")
+_REFERENCE = 8  # bytes of a message in the list of a further step
 _MODELS = ("model", "pipeline_name", "model_name", "modelVersion", "agent_model")
 
 
@@ -107,6 +108,7 @@ def message_steps(
         place = f"{where}[{i}]" + (f" part {seen[i]}" if seen[i] > 1 else "")
         calls.update((call.id, call) for call in message.tool_calls)
         if message.role == "assistant":
+            problems.take(_REFERENCE * len(before))
             yield Step(
                 place,
                 "model",

@@ -56,13 +56,16 @@ def read_otlp(data: Mapping[str, Any], problems: Problems, where: str) -> list[S
         with problems.at(place):
             found.append(_otlp_span(record(span), place))
     known = {(span.trace_id, span.id): i for i, span in enumerate(found)}
+    logged: dict[int, list[tuple[str, Any]]] = {}
     for place, entry in _scoped(data, _LOGS, "scopeLogs", "logRecords", problems, where):
         with problems.at(place):
             log = _log(record(entry), place)
             if (i := known.get((log.trace_id, log.id))) is not None:
-                found[i] = replace(found[i], events=(*found[i].events, *log.events))
+                logged.setdefault(i, []).extend(log.events)
             elif log.events[0][0].startswith("gen_ai."):
                 found.append(log)
+    for i, events in logged.items():
+        found[i] = replace(found[i], events=(*found[i].events, *events))
     return found
 
 

@@ -18,16 +18,28 @@ _SHORT = re.compile(r"\.(\d{1,5})(?=$|[+-])")  # and Python 3.10 wants three or 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _MOST = 100  # problems that are kept
 _DOTS = 24  # levels of a dotted key
+ROOM = 1 << 30  # bytes that a file of a few may come to, where it repeats or refers to what it holds
 
 Tree = dict[str, Any]
 
 
-class Problems:
-    """What could not be read, each with its place."""
+class TooMuch(InputError):
+    """A file that would take far more memory than it has bytes."""
 
-    def __init__(self) -> None:
+
+class Problems:
+    """What could not be read, each with its place; and how much memory is left for what can."""
+
+    def __init__(self, room: int = ROOM) -> None:
         self._seen: dict[str, None] = {}  # in order, each once
         self._more = 0
+        self._room = room
+
+    def take(self, size: int) -> None:
+        """Count bytes that are made of a few by repetition; too many of them end it."""
+        self._room -= size
+        if self._room < 0:
+            raise TooMuch("it has too many messages, or refers too often to the same ones")
 
     def add(self, where: str, what: str) -> None:
         """Note one problem."""
@@ -42,6 +54,8 @@ class Problems:
         """Note what is wrong with one part of a file, so that the others can be read."""
         try:
             yield
+        except TooMuch:
+            raise
         except FORGIVEN as error:
             self.add(where, shorten(worded(error), 200))
 
@@ -56,6 +70,8 @@ def text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=str)
+    if value.isascii() and "\0" not in value:  # most are, and logs repeat long ones
+        return str(value)
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", value)
 
 

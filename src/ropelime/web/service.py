@@ -40,9 +40,10 @@ from ropelime.web.settings import ServerSettings
 _LOG = logging.getLogger(__name__)
 _PARSED = 2  # requests that are parsed at once
 _STEPS = 2000  # of a run
-_GIVEN = 4_000_000  # messages that the steps of a run are given in all; each takes a few bytes
 _SCORING = "scoring masked prompts"
 _TOP = 3  # parts that are named for a sentence which was ranked at once
+_ROOM = 32_000_000  # bytes for what a run repeats, such as the messages that each step is given
+_WRITTEN = 16_000_000  # characters that the steps of a run write in all, which the page is sent
 _SAMPLER = 200  # characters that name a sampler; a mixed one draws all masks of each of its parts
 
 
@@ -130,9 +131,12 @@ class Service:
     def read_run(self, name: str, text: str) -> TraceData:
         """The steps of a run that was sent, if that is within the limits."""
         with naming_field("text"):
-            trace = read_text(name, text, most=_GIVEN)
+            trace = read_text(name, text, room=_ROOM)
         message = "The run has {given:,} steps and this server takes at most {most:,}."
         check_limit("text", len(trace.steps), _STEPS, message)
+        written = sum(len(step.output) + len(step.reasoning) for step in trace.steps)
+        message = "The steps write {given:,} characters and this server takes at most {most:,}."
+        check_limit("text", written, _WRITTEN, message)
         return trace
 
     def explained(self, run: str, trace: TraceData) -> list[ExplainedStep]:
