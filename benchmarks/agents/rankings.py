@@ -10,7 +10,9 @@ import numpy as np
 
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
 from ropelime import guard
+from ropelime.results.decisions import LIKELY, causes, chance_of
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.measures import Action, measures
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import Feature
@@ -47,6 +49,8 @@ class Ranking:
         weights: (n,) by which they are ranked.
         by_message: Whether a weight is that of the whole message, which its parts share.
         score: How sure it is that a tool's result decided, if that is not the share of all of them.
+        spread: (n,) the share of each part, if it is not the weight.
+        names: Whether the weights say which part is first.
         signals: What the weights were made of, or else was measured: (n,) by name.
         known: What else was measured.
     """
@@ -54,25 +58,32 @@ class Ranking:
     weights: Floats
     by_message: bool = False
     score: float | None = None
+    spread: Floats | None = None
+    names: bool = True
     signals: Mapping[str, Floats] = field(default_factory=dict)
     known: Mapping[str, Any] = field(default_factory=dict)
 
     def shares(self, messages: Sequence[int]) -> Floats:
-        """(n,) the weights, those of messages spread over their parts."""
+        """(n,) the share of each part; weights of messages are spread over their parts."""
         if not self.by_message:
-            return self.weights
+            return self.weights if self.spread is None else self.spread
         counts = np.bincount(messages)
         return np.asarray(self.weights / counts[np.asarray(messages)])
 
 
 @dataclass(frozen=True)
 class Step:
-    """A chat as a prompt, cut into parts, and one text that is explained."""
+    """A chat as a prompt, cut into parts, and one text that is explained.
+
+    ``followed`` says whether an injected instruction was followed: only then is it judged which part is
+    first.
+    """
 
     chat: Sequence[Mapping[str, Any]]
     prompt: Prompt
     features: tuple[Feature, ...]
     output: str
+    followed: bool = True
 
     @property
     def messages(self) -> list[int]:
@@ -207,10 +218,25 @@ def _logprob(scorer: LocalScorer, masks: Masks) -> Floats:
 
 
 def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
-    """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided."""
+    """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided.
+
+    The chance, and its share in each part of a result, need no surrogate; what is left of it is shared
+    out among the other messages. The part that is named needs one where no tool has probably decided:
+    it is left out where it would not be judged.
+    """
+    action = Action(step.prompt, step.features, step.output)
+    chance = chance_of(action)
+    each = causes(action, chance)
+    others = ~action.tool
+    spread = each + (1 - chance) * others / max(others.sum(), 1)
+    known = {"measures": {name: round(v, 3) for name, v in measures(action).items()}}
+    if chance >= LIKELY:
+        return Ranking(each, spread=spread, known=known)
+    if not step.followed:
+        return Ranking(each, spread=spread, names=False, known=known)
     decision = guard(step.chat, step.output, surrogate=surrogate)
-    named = [feature.start == decision.span[0] for feature in step.features]
-    return Ranking(np.array(named, dtype=float), score=float(decision.probability))
+    named = np.array([feature.start == decision.span[0] for feature in step.features], dtype=float)
+    return Ranking(named, spread=spread, known=known)
 
 
 def of_preset(name: str, e: ExplanationData) -> Ranking:

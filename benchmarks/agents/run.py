@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.agents import parts, rankings
-from benchmarks.agents.items import Item
+from benchmarks.agents.items import HIJACKED, Item
 from benchmarks.agents.rankings import Ranking, Step
 from benchmarks.store import Row, Store
 from ropelime.errors import InputError
@@ -116,7 +116,9 @@ def _steps(item: Item, row: Row, surrogate: LocalSurrogate) -> list[Step]:
     spans = surrogate.token_spans(prompt)
     features = split(prompt, Options().features, token_spans=lambda _: spans)
     row["parts"] = parts.describe(item, prompt, features, spans)
-    return [Step(item.messages, prompt, features, text) for text in row["targets"] if text.strip()]
+    texts = (text for text in row["targets"] if text.strip())
+    followed = item.kind == HIJACKED
+    return [Step(item.messages, prompt, features, text, followed) for text in texts]
 
 
 def _rankings(
@@ -140,6 +142,8 @@ def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any])
     for name, ranking in found.items():
         shares = ranking.shares(step.messages)
         figures[name] = {**parts.measure(ranking.weights, shares, known), **ranking.known}
+        if not ranking.names:
+            figures[name] = {k: v for k, v in figures[name].items() if k not in ("first", "goal")}
         if ranking.score is not None:
             figures[name]["score"] = round(ranking.score, 4)
         if name not in _DERIVED:
