@@ -53,13 +53,7 @@ def coverage(text: str, parts: Sequence[str]) -> Floats:
 
 def coverage_by(text: str, sets: Sequence[set[str]]) -> Floats:
     """The same by the words of the parts, for many texts."""
-    held, all_of_it = np.zeros(len(sets)), 0.0
-    for word, times in Counter(words(text)).items():
-        found = np.array([word in each for each in sets], dtype=float)
-        count = times * _idf(found)
-        held += count * found
-        all_of_it += count
-    return held / all_of_it if all_of_it else held
+    return actions.coverage(Counter(words(text)), sets, _idf)
 
 
 def _idf(found: Floats) -> float:
