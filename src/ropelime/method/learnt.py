@@ -32,7 +32,7 @@ def chance(of: str, inputs: Mapping[str, float]) -> float:
 
 
 def action_chance(measures: Mapping[str, float]) -> float:
-    """The chance that a tool's output caused an action, as ``python -m benchmarks blame`` fits it.
+    """The chance that a tool's output caused an action: ``python -m benchmarks calibrate-actions``.
 
     Args:
         measures: As :func:`ropelime.results.measures.measures` gives them.
