@@ -10,6 +10,7 @@ from benchmarks.agents import fit, latency
 from benchmarks.agents.items import FORMS, HIJACKED, JUDGE, LEARN, OWN, RESISTED
 from benchmarks.agents.measures import Figure, Judged
 from benchmarks.agents.rankings import GUARD, NAMES, ORDER, WORDS
+from benchmarks.names import INSTANT
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 
@@ -63,7 +64,21 @@ def merge(rows: Sequence[Row]) -> list[Row]:
             {"of": new["of"], "rankings": {**old.get("rankings", {}), **new["rankings"]}}
             for old, new in zip(known["outputs"], row["outputs"], strict=True)
         ]
+    for row in found.values():
+        for output in row["outputs"]:
+            _name(output["rankings"])
     return list(found.values())
+
+
+def _name(rankings: dict[str, Row]) -> None:
+    """What ``guard`` names where no tool has probably decided: what is first by ``instant``.
+
+    It counts as missed where that was not computed.
+    """
+    if GUARD in rankings and "first" not in rankings[GUARD]:
+        instant = rankings.get(INSTANT, {"first": 0.0, "goal": 0.0})
+        named = {which: instant[which] for which in ("first", "goal")}
+        rankings[GUARD] = {**rankings[GUARD], **named}
 
 
 def _tried(rows: Sequence[Row]) -> str:
@@ -75,8 +90,8 @@ def _tried(rows: Sequence[Row]) -> str:
             continue
         values = fit.scores(judged, fit.fit(learnt, inputs))
         line = [name, str(len(inputs)), str(len(judged))]
-        halves = (fit.scored(learnt, fit.held_out(learnt, inputs)), fit.scored(judged, values))
-        for some in halves:
+        parts = (fit.scored(learnt, fit.held_out(learnt, inputs)), fit.scored(judged, values))
+        for some in parts:
             plain = [row for row in some if row["variant"] == _AS_IT_WAS]
             for form in FORMS:
                 of = Judged([row for row in plain if row["form"] == form], "call")

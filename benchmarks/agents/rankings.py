@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
-from ropelime import guard
 from ropelime.results.decisions import LIKELY, causes, chance_of
 from ropelime.results.explanation import ExplanationData
 from ropelime.results.measures import Action, measures
@@ -73,17 +72,11 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Step:
-    """A chat as a prompt, cut into parts, and one text that is explained.
+    """A chat as a prompt, cut into parts, and one text that is explained."""
 
-    ``followed`` says whether an injected instruction was followed: only then is it judged which part is
-    first.
-    """
-
-    chat: Sequence[Mapping[str, Any]]
     prompt: Prompt
     features: tuple[Feature, ...]
     output: str
-    followed: bool = True
 
     @property
     def messages(self) -> list[int]:
@@ -133,7 +126,7 @@ def by_words(matching: Floats, shared: Floats, own: Sequence[bool]) -> dict[str,
 
 def by_surrogate(step: Step, surrogate: LocalSurrogate, only: Collection[str]) -> dict[str, Ranking]:
     """The rankings of peers, which read a surrogate's attention or its log-probabilities."""
-    found = {GUARD: of_guard(step, surrogate)} if GUARD in only else {}
+    found: dict[str, Ranking] = {}
     if not {ATTENTION, REVEALING, USER_OR_TOOL} & set(only):
         return found
     scorer = surrogate.prepare(step.prompt, step.features, step.output, ablation=Ablation())
@@ -217,12 +210,12 @@ def _logprob(scorer: LocalScorer, masks: Masks) -> Floats:
     return scorer.score(np.concatenate([full, masks]), kl=False).output_logprob[1:]
 
 
-def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
+def of_guard(step: Step, instant: ExplanationData | None) -> Ranking:
     """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided.
 
     The chance, and its share in each part of a result, need no surrogate; what is left of it is shared
-    out among the other messages. The part that is named needs one where no tool has probably decided:
-    it is left out where it would not be judged.
+    out among the other messages. Where no tool has probably decided, the first part of ``instant`` is
+    named: it is left out if that was not computed.
     """
     action = Action(step.prompt, step.features, step.output)
     chance = chance_of(action)
@@ -230,13 +223,9 @@ def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
     others = ~action.tool
     spread = each + (1 - chance) * others / max(others.sum(), 1)
     known = {"measures": {name: round(v, 3) for name, v in measures(action).items()}}
-    if chance >= LIKELY:
-        return Ranking(each, spread=spread, known=known)
-    if not step.followed:
-        return Ranking(each, spread=spread, names=False, known=known)
-    decision = guard(step.chat, step.output, surrogate=surrogate)
-    named = np.array([feature.start == decision.span[0] for feature in step.features], dtype=float)
-    return Ranking(named, spread=spread, known=known)
+    names = chance >= LIKELY or instant is not None
+    weights = each if chance >= LIKELY or instant is None else np.asarray(instant.weights)
+    return Ranking(weights, spread=spread, names=names, known=known)
 
 
 def of_preset(name: str, e: ExplanationData) -> Ranking:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.agents import parts, rankings
-from benchmarks.agents.items import HIJACKED, Item
+from benchmarks.agents.items import Item
 from benchmarks.agents.rankings import Ranking, Step
+from benchmarks.names import INSTANT
 from benchmarks.store import Row, Store
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain_many
@@ -117,8 +118,7 @@ def _steps(item: Item, row: Row, surrogate: LocalSurrogate) -> list[Step]:
     features = split(prompt, Options().features, token_spans=lambda _: spans)
     row["parts"] = parts.describe(item, prompt, features, spans)
     texts = (text for text in row["targets"] if text.strip())
-    followed = item.kind == HIJACKED
-    return [Step(item.messages, prompt, features, text, followed) for text in texts]
+    return [Step(prompt, features, text) for text in texts]
 
 
 def _rankings(
@@ -133,6 +133,10 @@ def _rankings(
         if isinstance(e, Exception):
             raise e
         found[preset] = rankings.of_preset(preset, e)
+    if rankings.GUARD in only:
+        instant = explained.get(INSTANT)
+        assert not isinstance(instant, Exception)
+        found[rankings.GUARD] = rankings.of_guard(step, instant)
     return {name: found[name] for name in rankings.ORDER if name in found}
 
 

@@ -84,7 +84,7 @@ class Action:
 
     @cached_property
     def values(self) -> list[str]:
-        """The arguments; a text that is no call counts as one."""
+        """The arguments; any other text counts as one."""
         return [self.text] if (call := actions.fields(self.text)) is None else call[1:]
 
     @cached_property
@@ -173,7 +173,7 @@ def measures(action: Action) -> dict[str, float]:
 
         ``values_user``, ``values_order``, ``values_around``, ``values_data``: the part of the values'
         words that the user or the system prompt has, the best order, the best order with the sentences
-        beside it, and all that is no order.
+        beside it, and all that has no order.
 
         ``together``: the largest product of name and values in one order.
 

@@ -53,7 +53,7 @@ _DELEGATES = re.compile(
     r"|(?:ask(?:s|ed)?|tells?|told|want(?:s|ed)?) (?:me|us))\b",  # words: ok
     re.IGNORECASE,
 )
-# Text within data is escaped, and wrapped at some width: a sentence goes on over lines, up to a blank
+# Text within data is escaped, and wrapped at some width: a sentence continues over lines, up to a blank
 # line, an item, a key or the end of a quote.
 _ESCAPED = re.compile(r"\\+[nrt]")
 _ENDS = re.compile(
