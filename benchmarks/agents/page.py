@@ -73,7 +73,7 @@ def merge(rows: Sequence[Row]) -> list[Row]:
 def _name(rankings: dict[str, Row]) -> None:
     """What ``guard`` names where no tool has probably decided: what is first by ``instant``.
 
-    It counts as missed where that was not computed.
+    It counts as wrong where that was not computed.
     """
     if GUARD in rankings and "first" not in rankings[GUARD]:
         instant = rankings.get(INSTANT, {"first": 0.0, "goal": 0.0})

@@ -270,8 +270,8 @@ def test_rows_of_one_step_are_merged() -> None:
     assert {*both["outputs"][0]["rankings"]} == {"guard", "words", "user-or-tool"}
     assert page.merge([{**guarded, "skipped": "too long"}]) == []
     unnamed = measured(1)[1]
-    (missed,) = page.merge([unnamed])
-    assert missed["outputs"][0]["rankings"]["guard"]["first"] == 0.0
+    (wrong,) = page.merge([unnamed])
+    assert wrong["outputs"][0]["rankings"]["guard"]["first"] == 0.0
     known = {"of": ["call"], "rankings": {"instant": {"first": 1.0, "goal": 0.5}}}
     (named,) = page.merge([unnamed, {**unnamed, "outputs": [known]}])
     assert named["outputs"][0]["rankings"]["guard"]["goal"] == 0.5
