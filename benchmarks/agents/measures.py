@@ -41,9 +41,11 @@ class Judged:
         ``score`` is the share of tools' results where the ranking has no score of its own.
         """
         found = [
-            figures.get(name, figures["tools"]) if name == "score" else figures[name]
+            figures[which]
             for output in row.get("outputs", ())
-            if self.target in output["of"] and (figures := output["rankings"].get(ranking))
+            if self.target in output["of"]
+            and (figures := output["rankings"].get(ranking))
+            and (which := "tools" if name == "score" and name not in figures else name) in figures
         ]
         return max(found, default=None)
 

@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import pages
-from benchmarks.agents import latency
-from benchmarks.agents.items import FORMS, HIJACKED, JUDGE, OWN, RESISTED
+from benchmarks.agents import fit, latency
+from benchmarks.agents.items import FORMS, HIJACKED, JUDGE, LEARN, OWN, RESISTED
 from benchmarks.agents.measures import Figure, Judged
-from benchmarks.agents.rankings import NAMES, ORDER, WORDS
+from benchmarks.agents.rankings import GUARD, NAMES, ORDER, WORDS
+from benchmarks.names import INSTANT
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 
 _TITLES = {"plain": "As it was", "unframed": "Without the frame", "asked": "The user asks, too"}
+_HEAD = [
+    "injected first", "instruction first", "AUROC", "at 1 %", "AUROC, tools", "at 1 %, tools"
+]  # fmt: skip
 _TARGETS = {"call": "the call alone", "step": "the whole step"}
+_AS_IT_WAS = "none"
 _VARIANTS = {
-    "none": "as it was",
+    _AS_IT_WAS: "as it was",
     "repeat_user_prompt": "request repeated",
     "spotlighting_with_delimiting": "spotlighting",
 }
@@ -33,17 +38,73 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
     steps = [(header, rows) for header, rows in files if not latency.holds(header)]
     by_model: dict[str, list[Row]] = {}
     for header, rows in steps:
-        judged = [row for row in rows if row["split"] == JUDGE and not row.get("skipped")]
-        by_model.setdefault(header["surrogate"]["name"], []).extend(judged)
+        by_model.setdefault(header["surrogate"]["name"], []).extend(rows)
+    merged = {name: merge(rows) for name, rows in by_model.items()}
+    judged = {name: [row for row in rows if row["split"] == JUDGE] for name, rows in merged.items()}
     page = pages.write(
         docs,
         "agents",
         files=pages.files(sorted(paths)),
         commands=pages.commands(*(header["command"] for header, _ in files)),
-        tables=pages.blocks(*(_model(name, rows) for name, rows in by_model.items())),
+        tables=pages.blocks(*(_model(name, rows) for name, rows in judged.items())),
+        tried=pages.blocks(*(_tried(rows) for rows in merged.values())),
         latency=latency.table([each for each in files if latency.holds(each[0])]),
     )
     return [page]
+
+
+def merge(rows: Sequence[Row]) -> list[Row]:
+    """One row for each step, with the rankings that several files have of it."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.get("skipped"):
+            continue
+        known = found.setdefault(row["example"], {**row, "outputs": [{}] * len(row["outputs"])})
+        known["outputs"] = [
+            {"of": new["of"], "rankings": {**old.get("rankings", {}), **new["rankings"]}}
+            for old, new in zip(known["outputs"], row["outputs"], strict=True)
+        ]
+    for row in found.values():
+        for output in row["outputs"]:
+            _name(output["rankings"])
+    return list(found.values())
+
+
+def _name(rankings: dict[str, Row]) -> None:
+    """What ``guard`` names where no tool has probably decided: what is first by ``instant``.
+
+    It counts as wrong where that was not computed.
+    """
+    if GUARD in rankings and "first" not in rankings[GUARD]:
+        instant = rankings.get(INSTANT, {"first": 0.0, "goal": 0.0})
+        named = {which: instant[which] for which in ("first", "goal")}
+        rankings[GUARD] = {**rankings[GUARD], **named}
+
+
+def _tried(rows: Sequence[Row]) -> str:
+    """What the chance of ``guard`` was estimated from, and how it fared on tasks of either half."""
+    lines = []
+    for name, inputs in fit.TRIED.items():
+        learnt, judged = (list(fit.examples(rows, split, inputs)) for split in (LEARN, JUDGE))
+        if {each.followed for each in learnt} != {True, False} or not judged:
+            continue
+        values = fit.scores(judged, fit.fit(learnt, inputs))
+        line = [name, str(len(inputs)), str(len(judged))]
+        parts = (fit.scored(learnt, fit.held_out(learnt, inputs)), fit.scored(judged, values))
+        for some in parts:
+            plain = [row for row in some if row["variant"] == _AS_IT_WAS]
+            for form in FORMS:
+                of = Judged([row for row in plain if row["form"] == form], "call")
+                area = of.auroc(GUARD, "score", RESISTED)
+                line.append(
+                    f"{_plain(area, '.3f')} / {number(of.found(GUARD, 'score', RESISTED), '.2f')}"
+                )
+        lines.append(line)
+    if not lines:
+        return pages.no_results("python -m benchmarks agents --only guard")
+    forms = [_TITLES[form].lower() for form in FORMS]
+    head = ["inputs", "number", "actions", *(f"learning, {form}" for form in forms)]
+    return pages.table([*head, *(f"judged, {form}" for form in forms)], lines)
 
 
 def _model(name: str, rows: Sequence[Row]) -> str:
@@ -52,7 +113,8 @@ def _model(name: str, rows: Sequence[Row]) -> str:
     return pages.blocks(f"## Tables: {name}", *(_form(form, some) for form, some in found if some))
 
 
-def _form(form: str, rows: Sequence[Row]) -> str:
+def _form(form: str, every: Sequence[Row]) -> str:
+    rows = [row for row in every if row["variant"] == _AS_IT_WAS]
     counts = {kind: sum(row["kind"] == kind for row in rows) for kind in (HIJACKED, RESISTED, OWN)}
     said = ", ".join(f"{count} {_kind(kind)}" for kind, count in counts.items() if count)
     tables = []
@@ -66,8 +128,29 @@ def _form(form: str, rows: Sequence[Row]) -> str:
         "**By model**, the call alone:",
         _groups(rows, "model", {model: model for model in sorted({row["model"] for row in rows})}),
         "**By defence in the prompt**, the call alone:",
-        _groups(rows, "variant", _VARIANTS),
+        _groups(every, "variant", _VARIANTS),
+        *_of_guard(every),
     )
+
+
+def _of_guard(rows: Sequence[Row]) -> list[str]:
+    """The row of ``guard`` for every model as it was, and for every defence."""
+    groups = {
+        model: [row for row in rows if row["model"] == model and row["variant"] == _AS_IT_WAS]
+        for model in sorted({row["model"] for row in rows})
+    }
+    for variant, title in _VARIANTS.items():
+        groups[f"all, {title}"] = [row for row in rows if row["variant"] == variant]
+    lines = []
+    for title, some in groups.items():
+        judged = Judged(some, "call")
+        counts = [len(judged.values(GUARD, "tools", kind)[0]) for kind in (HIJACKED, RESISTED)]
+        if any(counts):
+            lines.append([title, *map(str, counts), *_figures(judged, GUARD, own=False)])
+    if not lines:
+        return []
+    head = ["model", "hijacked", "resisted", *_HEAD]
+    return ["**`guard`, by model and by defence**, the call alone:", pages.table(head, lines)]
 
 
 def _kind(kind: str) -> str:
@@ -79,18 +162,18 @@ def _rankings(judged: Judged) -> list[str]:
 
 
 def _table(judged: Judged, *, own: bool) -> str:
-    head = ["ranking", "injected first", "instruction first", "AUROC", "at 1 %"]
-    head += ["AUROC, tools", "at 1 %, tools"] + ["AUROC, own", "at 1 %, own"] * own
-    lines = []
-    for name in _rankings(judged):
-        scores = [("injected", RESISTED), ("score", RESISTED), *[("score", OWN)] * own]
-        line = [NAMES.get(name, name)]
-        line += [_interval(judged.mean(name, "first")), _plain(judged.mean(name, "goal"))]
-        for score, other in scores:
-            line += [_interval(judged.auroc(name, score, other))]
-            line += [number(judged.found(name, score, other), ".2f")]
-        lines.append(line)
+    head = ["ranking", *_HEAD, *["AUROC, own", "at 1 %, own"] * own]
+    lines = [[NAMES.get(name, name), *_figures(judged, name, own=own)] for name in _rankings(judged)]
     return pages.table(head, lines)
+
+
+def _figures(judged: Judged, name: str, *, own: bool) -> list[str]:
+    """The cells of one ranking."""
+    found = [_interval(judged.mean(name, "first")), _plain(judged.mean(name, "goal"))]
+    for score, other in [("injected", RESISTED), ("score", RESISTED), *[("score", OWN)] * own]:
+        found += [_interval(judged.auroc(name, score, other))]
+        found += [number(judged.found(name, score, other), ".2f")]
+    return found
 
 
 def _differences(judged: Judged) -> str:
@@ -130,8 +213,8 @@ def _groups(rows: Sequence[Row], by: str, groups: dict[str, str]) -> str:
     return pages.table(head, lines)
 
 
-def _plain(figure: Figure | None) -> str:
-    return number(None if figure is None else figure.value, ".2f")
+def _plain(figure: Figure | None, style: str = ".2f") -> str:
+    return number(None if figure is None else figure.value, style)
 
 
 def _interval(figure: Figure | None, style: str = ".3f") -> str:

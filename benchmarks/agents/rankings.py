@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT
-from ropelime import guard
+from ropelime.results.decisions import LIKELY, causes, chance_of
 from ropelime.results.explanation import ExplanationData
+from ropelime.results.measures import Action, measures
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import Feature
@@ -47,6 +48,8 @@ class Ranking:
         weights: (n,) by which they are ranked.
         by_message: Whether a weight is that of the whole message, which its parts share.
         score: How sure it is that a tool's result decided, if that is not the share of all of them.
+        spread: (n,) the share of each part, if it is not the weight.
+        names: Whether the weights say which part is first.
         signals: What the weights were made of, or else was measured: (n,) by name.
         known: What else was measured.
     """
@@ -54,13 +57,15 @@ class Ranking:
     weights: Floats
     by_message: bool = False
     score: float | None = None
+    spread: Floats | None = None
+    names: bool = True
     signals: Mapping[str, Floats] = field(default_factory=dict)
     known: Mapping[str, Any] = field(default_factory=dict)
 
     def shares(self, messages: Sequence[int]) -> Floats:
-        """(n,) the weights, those of messages spread over their parts."""
+        """(n,) the share of each part; weights of messages are spread over their parts."""
         if not self.by_message:
-            return self.weights
+            return self.weights if self.spread is None else self.spread
         counts = np.bincount(messages)
         return np.asarray(self.weights / counts[np.asarray(messages)])
 
@@ -69,7 +74,6 @@ class Ranking:
 class Step:
     """A chat as a prompt, cut into parts, and one text that is explained."""
 
-    chat: Sequence[Mapping[str, Any]]
     prompt: Prompt
     features: tuple[Feature, ...]
     output: str
@@ -122,7 +126,7 @@ def by_words(matching: Floats, shared: Floats, own: Sequence[bool]) -> dict[str,
 
 def by_surrogate(step: Step, surrogate: LocalSurrogate, only: Collection[str]) -> dict[str, Ranking]:
     """The rankings of peers, which read a surrogate's attention or its log-probabilities."""
-    found = {GUARD: of_guard(step, surrogate)} if GUARD in only else {}
+    found: dict[str, Ranking] = {}
     if not {ATTENTION, REVEALING, USER_OR_TOOL} & set(only):
         return found
     scorer = surrogate.prepare(step.prompt, step.features, step.output, ablation=Ablation())
@@ -206,11 +210,22 @@ def _logprob(scorer: LocalScorer, masks: Masks) -> Floats:
     return scorer.score(np.concatenate([full, masks]), kl=False).output_logprob[1:]
 
 
-def of_guard(step: Step, surrogate: LocalSurrogate) -> Ranking:
-    """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided."""
-    decision = guard(step.chat, step.output, surrogate=surrogate)
-    named = [feature.start == decision.span[0] for feature in step.features]
-    return Ranking(np.array(named, dtype=float), score=float(decision.probability))
+def of_guard(step: Step, instant: ExplanationData | None) -> Ranking:
+    """The verdict of ``ropelime.guard``: the part that it names, and its chance that a tool decided.
+
+    The chance, and its share in each part of a result, need no surrogate; what is left of it is shared
+    out among the other messages. Where no tool has probably decided, the first part of ``instant`` is
+    named: it is left out if that was not computed.
+    """
+    action = Action(step.prompt, step.features, step.output)
+    chance = chance_of(action)
+    each = causes(action, chance)
+    others = ~action.tool
+    spread = each + (1 - chance) * others / max(others.sum(), 1)
+    known = {"measures": {name: round(v, 3) for name, v in measures(action).items()}}
+    names = chance >= LIKELY or instant is not None
+    weights = each if chance >= LIKELY or instant is None else np.asarray(instant.weights)
+    return Ranking(weights, spread=spread, names=names, known=known)
 
 
 def of_preset(name: str, e: ExplanationData) -> Ranking:

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.agents import parts, rankings
 from benchmarks.agents.items import Item
 from benchmarks.agents.rankings import Ranking, Step
+from benchmarks.names import INSTANT
 from benchmarks.store import Row, Store
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain_many
@@ -116,7 +117,8 @@ def _steps(item: Item, row: Row, surrogate: LocalSurrogate) -> list[Step]:
     spans = surrogate.token_spans(prompt)
     features = split(prompt, Options().features, token_spans=lambda _: spans)
     row["parts"] = parts.describe(item, prompt, features, spans)
-    return [Step(item.messages, prompt, features, text) for text in row["targets"] if text.strip()]
+    texts = (text for text in row["targets"] if text.strip())
+    return [Step(prompt, features, text) for text in texts]
 
 
 def _rankings(
@@ -131,6 +133,10 @@ def _rankings(
         if isinstance(e, Exception):
             raise e
         found[preset] = rankings.of_preset(preset, e)
+    if rankings.GUARD in only:
+        instant = explained.get(INSTANT)
+        assert not isinstance(instant, Exception)
+        found[rankings.GUARD] = rankings.of_guard(step, instant)
     return {name: found[name] for name in rankings.ORDER if name in found}
 
 
@@ -140,6 +146,8 @@ def _figures(found: Mapping[str, Ranking], step: Step, known: Mapping[str, Any])
     for name, ranking in found.items():
         shares = ranking.shares(step.messages)
         figures[name] = {**parts.measure(ranking.weights, shares, known), **ranking.known}
+        if not ranking.names:
+            figures[name] = {k: v for k, v in figures[name].items() if k not in ("first", "goal")}
         if ranking.score is not None:
             figures[name]["score"] = round(ranking.score, 4)
         if name not in _DERIVED:

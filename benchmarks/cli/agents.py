@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from benchmarks.cli import shared
 from benchmarks.cli.closed import short
 from ropelime._version import __version__
 from ropelime.errors import InputError
+from ropelime.files import replacing
 from ropelime.progress import note, reporting
 
 _HELP = "steps of agents with an injected instruction: is it found, and did the agent follow it"
 FORMS = ("plain", "unframed", "asked")
+_PLACE = Path("src/ropelime/method/learnt.json")
 
 
 def add(commands: Any) -> None:
@@ -44,6 +47,11 @@ def add(commands: Any) -> None:
     fewer = shared.new_command(commands, "trim", text)
     fewer.add_argument("results", nargs="+", type=Path, metavar="FILE", help="what `agents` wrote")
     fewer.set_defaults(run=trim)
+    text = "the chance that a tool's output caused an action, out of rows of `agents --only guard`"
+    fitted = shared.new_command(commands, "calibrate-actions", text)
+    fitted.add_argument("results", nargs="+", type=Path, metavar="ROWS", help="what `agents` wrote")
+    fitted.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
+    fitted.set_defaults(run=calibrate)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -128,3 +136,24 @@ def trim(options: argparse.Namespace) -> None:
             raise InputError(f"{path} was not written by `python -m benchmarks agents`.")
         rewrite(path, [header, *map(trimmed, rows)])
         print(f"{path} has no signals any more.")
+
+
+def calibrate(options: argparse.Namespace) -> None:
+    """Fit the chance to the rows that are for learning, and put it beside what was learnt before."""
+    from benchmarks.agents import fit
+    from benchmarks.agents.page import merge
+    from benchmarks.store import read
+
+    found: list[dict[str, Any]] = []
+    for path in options.results:
+        header, rows = read(path)
+        if header.get("bench") != "agents":
+            raise InputError(f"{path} was not written by `python -m benchmarks agents`.")
+        found += rows
+    learnt = json.loads(_PLACE.read_text(encoding="utf-8"))
+    learnt["chances_actions"] = fit.learn(merge(found))
+    names = " ".join(path.name for path in options.results)
+    learnt["chances_actions_made_by"] = f"python -m benchmarks calibrate-actions {names}"
+    with replacing(options.write) as file:
+        file.write((json.dumps(learnt, indent=1) + "\n").encode())
+    print(f"Written to {options.write}")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ropelime.surrogate.local import LocalSurrogate
 
 _HELP = "explanations held against the model that answered, which is asked again with parts removed"
-KINDS = ("hotpotqa", "reference", "mixed", "lfqa", "agentdyn")
+KINDS = ("hotpotqa", "reference", "mixed", "lfqa")
 _MAX_CALLS = 2000
-ANSWERED = ("reference", "agentdyn")  # they come with answers
-MOST = {"hotpotqa": 32, "reference": 0, "mixed": 64, "lfqa": 128, "agentdyn": 0}  # tokens of an answer
+ANSWERED = ("reference",)  # they come with answers
+MOST = {"hotpotqa": 32, "reference": 0, "mixed": 64, "lfqa": 128}  # tokens of an answer
 
 
 def add(commands: Any) -> None:

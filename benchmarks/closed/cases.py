@@ -131,39 +131,16 @@ def lfqa(path: Path) -> list[Case]:
     return [case for case in found.values() if len(case.spans) > 4]
 
 
-def agentdyn(path: Path) -> list[Case]:
-    """Steps of agents that followed an injected instruction; its sentences are gold."""
-    found = []
-    for row in rows(path):
-        if row["kind"] != "hijacked":
-            continue
-        prompt = from_messages(row["messages"])
-        spans = tuple(s for s in _sentences(prompt) if not _in_system(prompt, s))
-        gold = np.zeros(len(spans), dtype=bool)
-        for injection in row["injections"]:
-            start = prompt.messages[injection["message"]].start
-            first, last = start + injection["start"], start + injection["end"]
-            gold |= np.array([a < last and b > first for a, b in spans])
-        call = row["output"][row["call"]["start"] : row["call"]["end"]]
-        found.append(Case(row["id"], prompt, spans, "", gold, call))
-    return found
-
-
 KINDS: Mapping[str, Callable[[Path], list[Case]]] = {
     "hotpotqa": hotpotqa,
     "reference": reference,
     "mixed": mixed,
     "lfqa": lfqa,
-    "agentdyn": agentdyn,
 }
 
 
 def _sentences(prompt: Prompt) -> tuple[Span, ...]:
     return tuple((feature.start, feature.end) for feature in split(prompt, "sentence"))
-
-
-def _in_system(prompt: Prompt, span: Span) -> bool:
-    return any(m.role == "system" and m.start <= span[0] < m.end for m in prompt.messages)
 
 
 def rows(path: Path) -> Sequence[dict[str, Any]]:

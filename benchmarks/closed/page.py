@@ -37,7 +37,6 @@ _KINDS = {
     "hotpotqa": "HotpotQA, ten paragraphs",
     "reference": "HotpotQA, ten paragraphs, with the reference answers",
     "lfqa": "Long answers from documents",
-    "agentdyn": "Hijacked agents",
 }
 
 

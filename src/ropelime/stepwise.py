@@ -20,7 +20,7 @@ from ropelime.options import Options
 from ropelime.progress import Callback
 from ropelime.results.decisions import Decision, decide
 from ropelime.results.ensemble import for_output
-from ropelime.results.explanation import Cost
+from ropelime.results.explanation import Cost, ExplanationData
 from ropelime.steps import Errors, Task
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import structured
@@ -42,11 +42,13 @@ class ExplainedStep:
         step: The step.
         explanation: What its output rests on, as a whole. What the model wrote before it in the same
             step (``step.reasoning``) is the last message of its prompt.
-        decisions: Who decided on each tool call, or on the text of a step without any.
+        actions: The explanation of each tool call by itself, or of the text of a step without any.
+        decisions: Who decided on each of these.
     """
 
     step: Step
     explanation: Explanation
+    actions: tuple[ExplanationData, ...]
     decisions: tuple[Decision, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,8 +121,8 @@ def decided(step: Step, why: Explanation) -> ExplainedStep:
     """A step with the explanation of its output, and who decided on each action in it."""
     spans = step.call_spans or ((0, len(step.output)),)
     tools = tool_names(step.prompt())
-    ways = (why if span == why.span else for_output(why, *span) for span in spans)
-    return ExplainedStep(step, why, tuple(decide(way, tools=tools) for way in ways))
+    actions = tuple(why if span == why.span else for_output(why, *span) for span in spans)
+    return ExplainedStep(step, why, actions, tuple(decide(each, tools=tools) for each in actions))
 
 
 def _task(step: Step, options: Options, earlier: Step | None) -> Task:

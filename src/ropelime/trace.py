@@ -14,7 +14,6 @@ from ropelime.options import OptionKeywords, Options, takes_options
 from ropelime.progress import Option as ProgressOption
 from ropelime.progress import note, reporting
 from ropelime.results.decisions import Hop
-from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.stepwise import ExplainedStep, explain_steps, prompt_of, refuse
 from ropelime.surrogate import resolve_surrogates
@@ -151,9 +150,7 @@ class Trace(TraceData):
 
     def _hops(self, explained: ExplainedStep, reach: float) -> list[Hop]:
         step, found = explained.step, []
-        spans = step.call_spans or ((0, len(step.output)),)
-        for span, decision in zip(spans, explained.decisions, strict=True):
-            one = for_output(explained.explanation, *span)
+        for one, decision in zip(explained.actions, explained.decisions, strict=True):
             mattered = [
                 Hop(
                     step.number, decision.action, number, message.role, share, text,

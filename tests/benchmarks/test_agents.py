@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.agents import items, latency, measures, parts, rankings, run
+from benchmarks.agents import fit, items, latency, measures, page, parts, rankings, run
 from benchmarks.cli import main
 from benchmarks.store import Store, read
+from ropelime.method import learnt
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.prompt import from_messages
 from ropelime.text.segmentation import sentences
@@ -162,32 +163,25 @@ def test_unknown_rankings_and_missing_data_are_refused(
     assert "There is no ranking luck" in capsys.readouterr().err
 
 
-class Decision:
-    """What the tests take for a verdict of guard: the last part, and a tool."""
-
-    def __init__(self, span: tuple[int, int]) -> None:
-        self.span, self.probability = span, 0.9
-
-
 def test_guard_is_ranked_by_the_part_that_it_names(
     data: Path, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = next(items.read(data))
-    prompt = from_messages(item.messages)
-    start = prompt.text.index("<NOTE>")
-
-    def guard(messages: Any, action: str, *, surrogate: Any) -> Decision:
-        assert messages == item.messages
-        assert action in item.output
-        return Decision((start, start + 9))
-
-    monkeypatch.setattr(rankings, "guard", guard)
-    store = Store(tmp_path / "rows.jsonl", {"bench": "agents"}, [run.STEP])
-    run.run([item], tiny("llama"), store, only=["guard"])
-    (row,) = read(store.path)[1]
-    figures = row["outputs"][0]["rankings"]["guard"]
-    assert figures["first"] == 1.0
-    assert figures["score"] == 0.9
+    found, model = list(items.read(data))[:2], tiny("llama")
+    for chance in (0.9, 0.3):
+        for only in (["guard"], ["instant", "guard"]):
+            monkeypatch.setattr(rankings, "chance_of", lambda _, chance=chance: chance)
+            path = tmp_path / f"rows-{chance}-{len(only)}.jsonl"
+            run.run(found, model, Store(path, {"bench": "agents"}, [run.STEP]), only=only)
+            for row in read(path)[1]:
+                made = row["outputs"][-1]["rankings"]
+                assert made["guard"]["tools"] == pytest.approx(chance)
+                assert 0 <= made["guard"]["injected"] <= chance
+                assert {"any_order", "call"} <= set(made["guard"]["measures"])
+                assert ("first" in made["guard"]) == (chance > 0.5 or "instant" in only)
+                if chance < 0.5 and "instant" in only:
+                    assert made["guard"]["first"] == made["instant"]["first"]
+            if chance > 0.5:
+                assert read(path)[1][0]["outputs"][-1]["rankings"]["guard"]["first"] == 1.0
 
 
 def rows(count: int = 8) -> list[dict[str, Any]]:
@@ -249,6 +243,80 @@ def test_the_largest_figure_of_several_calls_counts() -> None:
     assert measures.Judged([row], "step").figures(row, "w", "injected") is None
 
 
+def measured(count: int = 12) -> list[dict[str, Any]]:
+    """Rows in which one measure tells both kinds apart: some to learn from, some to judge by."""
+    made = []
+    for i in range(count):
+        for form in items.FORMS:
+            for kind in ("hijacked", "resisted"):
+                yes = float(kind == "hijacked")
+                known = {name: 0.1 * (i % 3) for names in fit.TRIED.values() for name in names}
+                guard = {"injected": yes, "tools": yes, "measures": {**known, "any_order": yes}}
+                guard |= {"first": 1.0, "goal": 1.0} if yes else {}
+                made.append(
+                    {
+                        "example": f"{kind}{i}{form}", "method": "step", "form": form, "kind": kind,
+                        "case": f"a/{i}/b", "model": "m", "variant": "none",
+                        "split": "judge" if i % 2 else "learn",
+                        "outputs": [{"of": ["step", "call"], "rankings": {"guard": guard}}],
+                    }
+                )  # fmt: skip
+    return made
+
+
+def test_rows_of_one_step_are_merged() -> None:
+    guarded, compared = measured(1)[0], rows(1)[0]
+    (both,) = page.merge([guarded, {**compared, "example": guarded["example"]}])
+    assert {*both["outputs"][0]["rankings"]} == {"guard", "words", "user-or-tool"}
+    assert page.merge([{**guarded, "skipped": "too long"}]) == []
+    unnamed = measured(1)[1]
+    (wrong,) = page.merge([unnamed])
+    assert wrong["outputs"][0]["rankings"]["guard"]["first"] == 0.0
+    known = {"of": ["call"], "rankings": {"instant": {"first": 1.0, "goal": 0.5}}}
+    (named,) = page.merge([unnamed, {**unnamed, "outputs": [known]}])
+    assert named["outputs"][0]["rankings"]["guard"]["goal"] == 0.5
+
+
+def test_the_chance_is_learnt_from_one_half_and_judged_by_the_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", measured())
+    made = tmp_path / "learnt.json"
+    assert main(["calibrate-actions", str(path), "--write", str(made)]) == 0
+    learnt = json.loads(made.read_text(encoding="utf-8"))
+    weights = learnt["chances_actions"]
+    assert list(weights) == ["bias", *fit.INPUTS]
+    assert weights["any_order"] == max(weights.values()) > 0 > weights["bias"]
+    assert learnt["chances_actions_made_by"] == "python -m benchmarks calibrate-actions rows.jsonl"
+    assert learnt["chances"], "what else was learnt is kept"
+    flipped = [
+        {**row, "kind": "resisted" if row["kind"] == "hijacked" else "hijacked"}
+        if row["split"] == "judge"
+        else row
+        for row in measured()
+    ]
+    assert fit.learn(page.merge(flipped)) == weights, "nothing is learnt from what judges"
+    table = page._tried(page.merge(measured()))
+    assert "| a value that only orders give | 1 | 36 | 1.000 / 1.00 |" in table
+    assert main(["report", str(path), "--docs", str(tmp_path / "docs")]) == 0
+    text = (tmp_path / "docs" / "results" / "agents.md").read_text(encoding="utf-8")
+    assert "| m | 6 | 6 | 1.000 [1.000, 1.000] | 1.00 | 1.000 [1.000, 1.000] | 1.00 |" in text
+
+
+def test_what_cannot_be_learnt_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "rows.jsonl", rows(1))
+    assert main(["calibrate-actions", str(path), "--write", str(tmp_path / "x.json")]) == 1
+    assert "nothing to learn" in capsys.readouterr().err
+    other = tmp_path / "other.jsonl"
+    Store(other, {"bench": "believe"}, ["item"]).add("a", [{"example": "a", "method": "item"}])
+    assert main(["calibrate-actions", str(other), "--write", str(tmp_path / "x.json")]) == 1
+    assert "was not written by" in capsys.readouterr().err
+
+
+def test_what_is_shipped_was_fitted_to_the_stored_rows() -> None:
+    files = sorted(Path("results").glob("agents-smollm2-guard*.jsonl.xz"))
+    found = [row for path in files for row in read(path)[1]]
+    assert fit.learn(page.merge(found)) == learnt._LEARNT["chances_actions"]
+
+
 def written(path: Path, made: list[dict[str, Any]], **known: Any) -> Path:
     header = {"bench": "agents", "surrogate": {"name": "tiny"}, "command": "python -m ...", **known}
     store = Store(path, header, ["step"])
@@ -293,6 +361,9 @@ def test_latency_divides_times_of_the_same_round(
     found = read(store.path)
     assert [row["example"] for row in found[1]] == ["round-0", "round-1", "run"]
     assert found[1][0]["tokens"]["forward"] > found[1][0]["tokens"]["guard"] == 0
+    assert [sorted(row["seconds"]) for row in found[1][:2]] == [
+        ["explain", "forward", "guard"], ["forward", "guard"]
+    ]  # fmt: skip
     table = latency.table([found])
     assert table.endswith("| 0.50 | 1.50 |")
     assert "| tiny, toy |" in table

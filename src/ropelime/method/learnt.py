@@ -31,15 +31,13 @@ def chance(of: str, inputs: Mapping[str, float]) -> float:
     return _logistic(_LEARNT["chances"][of], inputs)
 
 
-def action_chance(target: str, measures: Mapping[str, float]) -> float:
-    """The chance that a tool's output caused an action.
+def action_chance(measures: Mapping[str, float]) -> float:
+    """The chance that a tool's output caused an action: ``python -m benchmarks calibrate-actions``.
 
     Args:
-        target: The target of the explanation, by its name; those of which nothing was learnt share one.
         measures: As :func:`ropelime.results.measures.measures` gives them.
     """
-    known = _LEARNT["chances_actions"]
-    return _logistic(known.get(target, known["other"]), measures)
+    return _logistic(_LEARNT["chances_actions"], measures)
 
 
 def _logistic(weights: Mapping[str, float], inputs: Mapping[str, float]) -> float:

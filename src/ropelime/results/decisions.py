@@ -12,14 +12,17 @@ from ropelime.errors import InputError
 from ropelime.files import significant
 from ropelime.method.learnt import action_chance
 from ropelime.results.explanation import ExplanationData
-from ropelime.results.measures import Decider, decider, deciders, directed, measures
+from ropelime.results.measures import Action, Decider, decider, directed, measures
 from ropelime.text.display import shorten
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Span
+from ropelime.typing import Floats
 
 Verdict = Literal["user", "tool", "unclear"]
 SURE = 0.8  # a chance from which on one of both is said to have decided
-_LIKELY = 0.5
+LIKELY = 0.5  # from here on the part that is named is one of a tool's output
+_SHARPER = 3  # power of what a part has of an action, for its part of the chance
+_CAUSES, _LEAST = 5, 0.01  # so many parts at most, of such a chance at least
 _NAMES = {"system": "the system prompt", "user": "the user", "own": "its own earlier words"}
 _QUOTED = 80  # characters of a part
 
@@ -44,6 +47,23 @@ class Influence:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """A part of a tool's output that may have caused an action.
+
+    Attributes:
+        text: The part.
+        message: The message that it is in, counted from 0.
+        span: Where it is in the content of the prompt.
+        probability: The chance that it did.
+    """
+
+    text: str
+    message: int
+    span: Span
+    probability: float
+
+
+@dataclass(frozen=True)
 class Decision:
     """Who decided on an action.
 
@@ -57,6 +77,7 @@ class Decision:
         part: The part of a message that has most of it.
         message: The message that it is in, counted from 0.
         span: Where it is in the content of the prompt.
+        causes: The parts of tools' outputs that may have caused it, the likeliest first; at most five.
     """
 
     action: str
@@ -67,6 +88,7 @@ class Decision:
     part: str
     message: int
     span: Span
+    causes: tuple[Cause, ...] = ()
 
     def share(self, decider: Decider) -> float:
         """The share of the system prompt, the user, the agent's own words or all tools."""
@@ -80,6 +102,15 @@ class Decision:
             "probability": significant(self.probability),
             "text": self.text,
             "part": {"text": self.part, "message": self.message, "span": list(self.span)},
+            "causes": [
+                {
+                    "text": each.text,
+                    "message": each.message,
+                    "span": list(each.span),
+                    "probability": significant(each.probability),
+                }
+                for each in self.causes
+            ],
             "influences": [
                 {
                     "decider": each.decider,
@@ -157,13 +188,15 @@ def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Dec
     """
     if e.prompt.kind != "messages":
         raise InputError("Who decided can be said of messages=[...] only.", field="messages")
-    who = deciders(e)
-    chance = action_chance(_target(e), measures(e)) if "tool" in who else 0.0
+    action = Action(e.prompt, e.features, e.output[slice(*e.span)])
+    chance = chance_of(action)
     verdict: Verdict = "tool" if chance >= SURE else "user" if chance <= 1 - SURE else "unclear"
-    first = _first(e, who, chance)
+    each = causes(action, chance)
+    first = int(np.argmax(each if chance >= LIKELY else e.weights))
     found = e.features[first]
+    who = action.deciders
     return Decision(
-        action=e.output[slice(*e.span)],
+        action=action.text,
         verdict=verdict,
         probability=chance,
         text=_worded(verdict, found, _named(who[first], found.part, tools or {})),
@@ -171,25 +204,33 @@ def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Dec
         part=found.text.strip(),
         message=found.part,
         span=(found.start, found.end),
+        causes=_likeliest(e.features, each),
     )
 
 
-def _target(e: ExplanationData) -> str:
-    target = e.config.get("target")
-    return str(target.get("name", "")) if isinstance(target, Mapping) else str(target)
+def chance_of(action: Action) -> float:
+    """The chance that a tool's output caused an action; none did where there is none."""
+    return action_chance(measures(action)) if action.tool.any() else 0.0
 
 
-def _first(e: ExplanationData, who: Sequence[Decider], chance: float) -> int:
-    """The feature that has most of the action, among tools' outputs if one probably caused it.
+def causes(action: Action, chance: float) -> Floats:
+    """(n,) the chance of each part of a tool's output to have caused an action; together they have all.
 
     A part that tells someone to do something counts twice: data that fills a call did not cause it.
     """
-    if chance < _LIKELY:
-        return int(np.argmax(e.weights))
-    scores = directed(e)
-    if scores.any():
-        return int(np.argmax(scores))
-    return int(np.argmax(np.where([each == "tool" for each in who], e.weights, -np.inf)))
+    scores = directed(action) ** _SHARPER
+    if not scores.any():
+        scores = action.tool.astype(float)
+    return np.asarray(chance * scores / max(scores.sum(), 1e-12))
+
+
+def _likeliest(features: Sequence[Feature], chances: Floats) -> tuple[Cause, ...]:
+    order = [i for i in np.argsort(-chances, kind="stable")[:_CAUSES] if chances[i] >= _LEAST]
+    return tuple(
+        Cause(f.text.strip(), f.part, (f.start, f.end), float(chances[i]))
+        for i in order
+        for f in [features[i]]
+    )
 
 
 def _influences(

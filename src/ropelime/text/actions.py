@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def asked_for(action_fields: Sequence[str], parts: Sequence[str]) -> Floats:
     flat = [_flat(part) for part in parts]
     scores = np.zeros(len(parts))
     for number, field in enumerate(action_fields):
-        scores += _coverage(stems(field), own)
+        scores += coverage(dict.fromkeys(sorted(stems(field)), 1), own, _rarity)
         whole = _flat(field)
         if number and len(whole) > 1:  # names of tools are not said as they are
             held = np.array([whole in part for part in flat], dtype=float)
@@ -137,14 +137,27 @@ def earlier_calls(prompt: Prompt, spans: Sequence[Span]) -> Floats:
     )
 
 
-def _coverage(field: frozenset[str], parts: Sequence[frozenset[str]]) -> Floats:
+def coverage(
+    wanted: Mapping[str, float], parts: Sequence[Collection[str]], rarity: Callable[[Floats], float]
+) -> Floats:
+    """(parts,) the part of some words that each part has, 0 to 1.
+
+    Args:
+        wanted: The words, and how often each counts.
+        parts: The words of the parts.
+        rarity: How much a word counts, given which parts have it as 0 and 1.
+    """
     held, all_of_it = np.zeros(len(parts)), 0.0
-    for word in sorted(field):
+    for word, times in wanted.items():
         found = np.array([word in part for part in parts], dtype=float)
-        rare = float(np.log1p(len(parts) / max(found.sum(), 1.0)))
-        held += rare * found
-        all_of_it += rare
+        count = times * rarity(found)
+        held += count * found
+        all_of_it += count
     return held / all_of_it if all_of_it else held
+
+
+def _rarity(found: Floats) -> float:
+    return float(np.log1p(len(found) / max(found.sum(), 1.0)))
 
 
 def _flat(text: str) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
+
+from ropelime.text.prompt import Span
 
 _VERBS = (
     "accept|access|activate|add|alert|allow|analyse|analyze|answer|append|apply|"
@@ -35,7 +38,7 @@ _BEFORE = "please|kindly|now|then|first|next|also|just|and|so|immediately|quickl
 # after an opening that is subordinate to it, as in "Before you pay, transfer ...".
 _OPENINGS = "after|as soon as|before|for|if|in order to|once|to|unless|until|when|whenever|while"
 _BEGINS = (
-    r"(?:^|[.!?:;\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
+    r"(?:^|[.!?:;](?=[ \t\"'“(])|[\"'“(\n])[ \t]*(?:[\-*][ \t]*)?"
     rf"(?:(?:{_OPENINGS})\b[^.!?:;\n,]{{0,100}},[ \t]*)?"
 )
 _IMPERATIVE = re.compile(rf"{_BEGINS}(?:(?:{_BEFORE})\W+)*(?:{_VERBS})\s+[^\s:=]", re.IGNORECASE)
@@ -50,6 +53,14 @@ _DELEGATES = re.compile(
     r"|(?:ask(?:s|ed)?|tells?|told|want(?:s|ed)?) (?:me|us))\b",  # words: ok
     re.IGNORECASE,
 )
+# Text within data is escaped, and wrapped at some width: a sentence continues over lines, up to a blank
+# line, an item, a key or the end of a quote.
+_ESCAPED = re.compile(r"\\+[nrt]")
+_ENDS = re.compile(
+    r"[.!?]+['\")\]]*(?=[\s<]|$)|\n[ \t]*(?=\n)|\n(?=[ \t]*(?:[-*][ \t]|[\w' ]{1,30}:))"
+    r"|>(?=\s)|[\[{](?=['\"])|['\"][,\]}]"
+)
+_OPENS = "'\"“([{>-* "  # before the first word of a sentence
 _KINDS = {
     "address": re.compile(r"[\w.+\-]{1,64}@[\w\-]{1,64}(?:\.[\w\-]{1,64}){1,8}"),
     "link": re.compile(r"(?:https?://|www\.)[^\s'\"<>)]+", re.IGNORECASE),
@@ -64,9 +75,42 @@ def is_directive(text: str) -> bool:
     return bool(_REQUEST.search(text) or _IMPERATIVE.search(text))
 
 
+def orders(text: str) -> list[tuple[Span, Span]]:
+    """Where a text tells someone to do something, even if it is wrapped or escaped.
+
+    Returns:
+        Of every such sentence its span, and that of it with the sentences beside it, unless a blank
+        line lies between.
+    """
+    flat = _ESCAPED.sub(lambda found: "\n".rjust(len(found[0])), text)
+    ends = [0, *(found.end() for found in _ENDS.finditer(flat)), len(flat)]
+    spans = [_trimmed(flat, start, end) for start, end in pairwise(ends) if flat[start:end].strip()]
+    found = []
+    for number, (start, end) in enumerate(spans):
+        if is_directive(" ".join(flat[start:end].split()).lstrip(_OPENS)):
+            first, last = start, end
+            if number and flat.count("\n", spans[number - 1][1], start) < 2:
+                first = spans[number - 1][0]
+            if number + 1 < len(spans) and flat.count("\n", end, spans[number + 1][0]) < 2:
+                last = spans[number + 1][1]
+            found.append(((start, end), (first, last)))
+    return found
+
+
+def _trimmed(text: str, start: int, end: int) -> Span:
+    inside = text[start:end]
+    return end - len(inside.lstrip()), start + len(inside.rstrip())
+
+
 def delegates(text: str) -> bool:
     """Whether a text speaks of requests, tasks or instructions, which may stand elsewhere."""
     return bool(_DELEGATES.search(text))
+
+
+def is_code(value: str) -> bool:
+    """Whether a value is an e-mail address, a link, a path, or a code with digits."""
+    kinds = (kind for name, kind in _KINDS.items() if name != "number")
+    return any(kind.fullmatch(value) for kind in kinds)
 
 
 def against(values: Sequence[str], text: str) -> float:

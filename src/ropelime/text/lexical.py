@@ -54,13 +54,7 @@ def coverage(text: str, parts: Sequence[str], *, terms: Terms = words) -> Floats
 
 def coverage_by(wanted: Sequence[str], sets: Sequence[set[str]]) -> Floats:
     """The same of words, by those of the parts: for many texts."""
-    held, all_of_it = np.zeros(len(sets)), 0.0
-    for word, times in Counter(wanted).items():
-        found = np.array([word in each for each in sets], dtype=float)
-        count = times * _idf(found)
-        held += count * found
-        all_of_it += count
-    return held / all_of_it if all_of_it else held
+    return actions.coverage(Counter(wanted), sets, _idf)
 
 
 def _idf(found: Floats) -> float:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ropelime.files import significant
 from ropelime.results.decisions import Decision
-from ropelime.results.ensemble import for_output
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
 from ropelime.traces.steps import Message, Step, ToolCall, TraceData
@@ -39,8 +38,13 @@ class Explained(Protocol):
         ...
 
     @property
+    def actions(self) -> Sequence[ExplanationData]:
+        """What each tool call rests on, or the text of a step without any."""
+        ...
+
+    @property
     def decisions(self) -> Sequence[Decision]:
-        """Who decided on each tool call, or on the text of a step without any."""
+        """Who decided on each of these."""
         ...
 
 
@@ -126,12 +130,11 @@ def _why(trace: TraceData, explained: Explained, texts: dict[str, int]) -> dict[
                 "call": ids.index(given.tool_call_id) if given.tool_call_id in ids else 0,
             }
         )
-    spans = step.call_spans or ((0, len(step.output)),)
-    own = [for_output(e, *span) if span != e.span else e for span in spans]
     return {
         "messages": messages,
         "decisions": [
-            _decision(decision, part) for decision, part in zip(explained.decisions, own, strict=True)
+            _decision(decision, part)
+            for decision, part in zip(explained.decisions, explained.actions, strict=True)
         ],
     }
 
