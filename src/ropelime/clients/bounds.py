@@ -11,9 +11,8 @@ from ropelime.errors import ModelError
 
 T = TypeVar("T")
 
-LARGEST = (
-    64 << 20
-)  # bytes of a response: 250,000 tokens in pieces of their own, or a long prompt's scores
+# Bytes of a response: 250,000 tokens in pieces of their own, or a long prompt's scores.
+LARGEST = 64 << 20
 _LONGEST = 3600.0  # seconds for a response that never pauses, unless pauses may be longer than that
 
 
