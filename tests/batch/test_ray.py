@@ -186,6 +186,8 @@ def test_an_address_where_no_cluster_is(
             (f"127.0.0.1:{other.getsockname()[1]}", "another program does"),
             ("ray://127.0.0.1:1", "HOST:PORT"),
             ("nobody", "HOST:PORT"),
+            (f"{'9' * 300}:1", "No Ray cluster answers"),
+            (f"127.0.0.1:{'9' * 5000}", "No Ray cluster answers"),
         ):
             assert main([*how, address]) == 1
             assert why in capsys.readouterr().err

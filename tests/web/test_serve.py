@@ -222,6 +222,8 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         (["--surrogate", "no/such/model"], "Unknown surrogate"),
         (["--surrogate", "smollm2", "--surrogate", "no.gguf"], "There is no file no.gguf"),
         (["--host", "no such host"], "is not an address"),
+        (["--host", "9" * 300], "is not an address"),
+        (["--host", "9" * 300, "--token", "t" * 16], "is not an address"),
         (["--token", "short"], "at least 16"),
         (["--dtype", "int3"], "Unknown dtype 'int3'"),
     ],

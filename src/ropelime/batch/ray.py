@@ -154,7 +154,7 @@ def _check(address: str) -> None:
             connection.sendall(_PREFACE)
             reply = connection.recv(4)
         why = "" if reply[3:] == _SETTINGS else "another program does"
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:  # as for a name of 300 characters
         why = getattr(error, "strerror", None) or str(error)
     if why:
         cure = "Check it, or omit --address to start one here."

@@ -16,6 +16,7 @@ from ropelime.progress import note
 from ropelime.surrogate import is_served
 from ropelime.surrogate.catalog import locate
 from ropelime.surrogate.embedded import EMBEDDED
+from ropelime.text.display import shorten
 from ropelime.web import settings as web
 
 HELP = "explain in the browser"
@@ -116,6 +117,8 @@ def _bind(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, kind)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+    except UnicodeError:
+        raise InputError(f"{shorten(host, 80)!r} is not an address.") from None
     except OSError as error:
         if listening:
             listening.close()
