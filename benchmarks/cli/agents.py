@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ from benchmarks.cli import shared
 from benchmarks.cli.closed import short
 from ropelime._version import __version__
 from ropelime.errors import InputError
-from ropelime.files import replacing
 from ropelime.progress import note, reporting
 
 _HELP = "steps of agents with an injected instruction: is it found, and did the agent follow it"
 FORMS = ("plain", "unframed", "asked")
-_PLACE = Path("src/ropelime/method/learnt.json")
 
 
 def add(commands: Any) -> None:
@@ -50,7 +47,7 @@ def add(commands: Any) -> None:
     text = "the chance that a tool's output caused an action, out of rows of `agents --only guard`"
     fitted = shared.new_command(commands, "calibrate-actions", text)
     fitted.add_argument("results", nargs="+", type=Path, metavar="ROWS", help="what `agents` wrote")
-    fitted.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
+    shared.add_write(fitted)
     fitted.set_defaults(run=calibrate)
 
 
@@ -150,10 +147,9 @@ def calibrate(options: argparse.Namespace) -> None:
         if header.get("bench") != "agents":
             raise InputError(f"{path} was not written by `python -m benchmarks agents`.")
         found += rows
-    learnt = json.loads(_PLACE.read_text(encoding="utf-8"))
+    learnt = shared.learnt()
     learnt["chances_actions"] = fit.learn(merge(found))
     names = " ".join(path.name for path in options.results)
     learnt["chances_actions_made_by"] = f"python -m benchmarks calibrate-actions {names}"
-    with replacing(options.write) as file:
-        file.write((json.dumps(learnt, indent=1) + "\n").encode())
+    shared.write_learnt(options.write, learnt)
     print(f"Written to {options.write}")

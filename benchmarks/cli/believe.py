@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +12,11 @@ from benchmarks.cli import shared
 from benchmarks.cli.closed import short
 from ropelime._version import __version__
 from ropelime.errors import InputError
-from ropelime.files import replacing
 from ropelime.progress import reporting
 
 _HELP = "verdicts, grounding and intervals, held against what is known of answers"
 KINDS = ("asked", "answers", "short", "lfqa", "agentdyn", "faithbench", "citations", "masks")
 WORDS = "words"
-_PLACE = Path("src/ropelime/method/learnt.json")
 
 
 def add(commands: Any) -> None:
@@ -43,7 +40,7 @@ def add(commands: Any) -> None:
     text = "the chances of verdicts and grounding, out of rows of `believe`"
     again = shared.new_command(commands, "calibrate", text)
     again.add_argument("results", nargs="+", type=Path, metavar="ROWS", help="what `believe` wrote")
-    again.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
+    shared.add_write(again)
     again.set_defaults(run=calibrate)
 
 
@@ -107,10 +104,9 @@ def calibrate(options: argparse.Namespace) -> None:
         if header.get("bench") != "believe":
             raise InputError(f"{path} was not written by `python -m benchmarks believe`.")
         found += [(header["kind"], row) for row in rows]
-    learnt = json.loads(_PLACE.read_text(encoding="utf-8"))
+    learnt = shared.learnt()
     learnt["chances"] = fit.learn(found)
     names = " ".join(path.name for path in options.results)
     learnt["chances_made_by"] = f"python -m benchmarks calibrate {names}"
-    with replacing(options.write) as file:
-        file.write((json.dumps(learnt, indent=1) + "\n").encode())
+    shared.write_learnt(options.write, learnt)
     print(f"Written to {options.write}")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cli import shared
 from ropelime.errors import InputError
-from ropelime.files import replacing
 from ropelime.progress import reporting
 
 _HELP = "the weights of signals and attention heads, out of rows of `closed --labels-only`"
-_PLACE = Path("src/ropelime/method/learnt.json")
 
 
 def add(commands: Any) -> None:
@@ -35,7 +32,7 @@ def add(commands: Any) -> None:
         metavar=("FIRST", "LAST"),
         help="learn from the labels of people too: of the questions from number FIRST to before LAST",
     )
-    kind.add_argument("--write", type=Path, default=_PLACE, metavar="FILE", help=f"default {_PLACE}")
+    shared.add_write(kind)
     shared.add_model(kind)
     kind.set_defaults(run=run)
 
@@ -71,8 +68,7 @@ def run(options: argparse.Namespace) -> None:
             *(["--cited", *map(str, options.cited)] if options.cited else []),
         ]
     )
-    kept = {} if not _PLACE.exists() else json.loads(_PLACE.read_text(encoding="utf-8"))
+    kept = shared.learnt()
     learnt |= {name: value for name, value in kept.items() if name.startswith("chances")}
-    with replacing(options.write) as file:
-        file.write((json.dumps(learnt, indent=1) + "\n").encode())
+    shared.write_learnt(options.write, learnt)
     shared.written(options, options.write)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
+from ropelime.files import replacing
 from ropelime.progress import Option, lines, note
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ _NAMED += ["base_url", "rounds", "shape", "lines", "together", "memory", "answer
 _DEFAULTS = {"surrogate": "smollm2", "ablation": "delete", "seed": 0, "rounds": 3, "together": 64}
 _DEFAULTS |= {"memory": 0, "skip": 0, "masks": 32}
 _SWITCHES = ("scaling", "start", "cached_only", "labels_only", "answers_only", "latency", "attempts")
+_LEARNT = Path("src/ropelime/method/learnt.json")
 
 
 def new_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -74,6 +77,22 @@ def progress(options: argparse.Namespace, name: str) -> Option:
     if options.quiet:
         return False
     return "auto" if sys.stderr.isatty() else lines(name)
+
+
+def add_write(kind: argparse.ArgumentParser) -> None:
+    """Add the place of what is learnt."""
+    kind.add_argument("--write", type=Path, default=_LEARNT, metavar="FILE", help=f"default {_LEARNT}")
+
+
+def learnt() -> dict[str, Any]:
+    """What was learnt before; nothing if there is no such file."""
+    return dict(json.loads(_LEARNT.read_text(encoding="utf-8"))) if _LEARNT.exists() else {}
+
+
+def write_learnt(place: Path, found: dict[str, Any]) -> None:
+    """Write what was learnt."""
+    with replacing(place) as file:
+        file.write((json.dumps(found, indent=1) + "\n").encode())
 
 
 def written(options: argparse.Namespace, results: Path) -> None:
