@@ -146,7 +146,7 @@ def test_a_message_is_opened_and_a_hop_is_followed_with_the_keyboard(open_page: 
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.textContent") == "step 1"
     page.keyboard.press("Enter")
-    assert page.url.endswith("#step-1")
+    page.wait_for_url("**#step-1")
 
 
 def test_steps_that_are_not_explained_say_so(open_page: Open) -> None:
