@@ -12,7 +12,7 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropelime.text.segmentation import Span, paragraphs, sentences, words
+from ropelime.text.segmentation import Span, paragraphs, questions, sentences, words
 
 Segmenter = Callable[[str], list[Span]]
 SEGMENTERS: list[Segmenter] = [sentences, paragraphs, words]
@@ -275,6 +275,7 @@ ODD = [
     "e\u0301. E\u0301! क्षि। ക്ഷ. မ္မ ក្ក",
     "\r. \r\n\r\r\n.\n\r",
     "각. ㄱㅏㄱ. \u1100\u1161\u11a8.",
+    "a \u1ab3\u1a60\U0001183a\u06ea\u1780! b",  # a linker, and other marks before the letter it links
 ]
 
 
@@ -418,3 +419,13 @@ def test_long_texts_are_cut_whole(segmenter: Segmenter, unit: str) -> None:
     text = (unit * (2**18 // len(unit) + 1))[: 2**18]
     spans = segmenter(text)
     assert not spans or (spans[0][0], spans[-1][1]) == (0, len(text))
+
+
+@pytest.mark.parametrize(
+    "asks", ["Where is it?", "**Where is it?**", "(Where is it?)", "在哪里？", "Where?!"]
+)
+def test_questions(asks: str) -> None:
+    text = f"It is red. {asks}"
+    assert [text[start:end] for start, end in questions(text)] == [asks]
+    assert not questions("He asked where it is.")
+    assert not questions('"Where is it?" he said.')

@@ -13,6 +13,7 @@ import regex
 import sentencex
 
 Span = tuple[int, int]
+_ASKS = regex.compile(r"[?？؟\u037e][\s!*_)\]]*$")  # how a question ends, also in bold or brackets
 _WINDOW = 4096  # Characters per call of the splitter, which is quadratic on long lines.
 _LONG = 200  # Longer quotations and list items, which it keeps whole, are split again.
 _WRAPPED = 40  # A line this long that stops in mid-sentence was wrapped by an editor.
@@ -38,9 +39,11 @@ _LATE_ITEM = regex.compile(r"(?!1\.)\d+\.\s")
 _OWN_LINE = regex.compile(r"\s*(#{1,6}\s|\|)|( {4}|\t)(?!\s*([\p{L}'’\"“-]+[,;:]? ){6})")
 _LABEL = regex.compile(r"\p{Lu}[\p{L}\p{N} _-]{0,24}:(?:\s|$)")  # A speaker or a field name.
 _LINE_DONE = regex.compile(rf"[.!?…。！？।॥؟۔]{_CLOSE}*$")
-# Two characters that must not be separated. Pairs cover all grapheme clusters, at the price of
+# Two characters that must not be separated. Pairs cover nearly all grapheme clusters, at the price of
 # refusing a few valid cuts: after a joiner or stacking sign without partner, or between two flags.
 _PAIR = regex.compile(r"(?s)[\p{InSC=Virama}\p{InSC=Invisible_Stacker}\u200D].|\X")
+_CLUSTER = regex.compile(r"\X")
+_EXTENDS = regex.compile(r"[\p{GCB=Extend}\u200D]")
 _CONTENT = regex.compile(r"[\p{L}\p{N}\p{So}\p{Sc}\p{Co}\p{RI}]")
 # Where a word may begin depends on what stands before it, so a text is read once, in these pieces.
 _PIECE = regex.compile(
@@ -75,6 +78,11 @@ _GLUE = regex.compile(
     r"|(?<=\b(?i:vols?|eqs?|figs|chs?|art|pag|p|approx|max|tel|eds?|resp|incl|excl|est|trans)\.\s+)"
     r"(?=[\p{Ll}\d(])|(?<=\b(?:\p{L}\.\s?){1,4}\p{L}{1,2}\.\s+)(?=\p{Ll})"
 )
+
+
+def questions(text: str) -> list[Span]:
+    """The sentences of a text that ask."""
+    return [(a, b) for a, b in sentences(text) if _ASKS.search(text[a:b])]
 
 
 def sentences(text: str) -> list[Span]:
@@ -121,9 +129,20 @@ def _tile(text: str, cuts: Iterable[int]) -> list[Span]:
         at = max(at, cut)
         while at < size and text[at].isspace():
             at += 1
-        if max(edges[-1], lead) < at < size and not _PAIR.fullmatch(text[at - 1 : at + 1]):
+        if max(edges[-1], lead) < at < size and not _in_cluster(text, at):
             edges.append(at)
     return list(pairwise([*edges, size])) if lead < size else []
+
+
+def _in_cluster(text: str, at: int) -> bool:
+    """Whether a place lies in a cluster, also behind a linker that other marks follow."""
+    if _PAIR.fullmatch(text[at - 1 : at + 1]):
+        return True
+    base = at - 1
+    while base and _EXTENDS.match(text, base):
+        base -= 1
+    ends = (_CLUSTER.match(text, start).end() for start in range(base, min(base + 2, at)))
+    return any(end > at for end in ends)  # marks behind white space begin a cluster
 
 
 def _unspaced_cuts(text: str) -> Iterator[int]:
