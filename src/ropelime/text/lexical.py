@@ -6,22 +6,41 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
+import regex
 
 from ropelime.text import actions
 from ropelime.text.features import Feature
-from ropelime.text.prompt import Prompt
-from ropelime.typing import Floats
+from ropelime.text.prompt import Prompt, Span
+from ropelime.text.segmentation import questions
+from ropelime.typing import Floats, Masks
 
 Terms = Callable[[str], list[str]]  # cuts a text
 _K1, _B = 1.5, 0.75
+# Scripts that write no space between words.
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_UNSPACED = regex.compile(rf"[{UNSPACED}]")
+_RUN = regex.compile(rf"[{UNSPACED}]+|[^{UNSPACED}]+")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in lower case."""
-    return re.findall(r"\w+", text.lower())
+    """The words of a text, in lower case; of scripts without spaces the pairs of characters."""
+    found = re.findall(r"\w+", text.lower())
+    if not _UNSPACED.search(text):
+        return found
+    return [term for word in found for run in _RUN.findall(word) for term in _terms(run)]
+
+
+def character_pairs(run: str) -> list[str]:
+    """The pairs of neighbouring characters of a run; itself if it is a single one."""
+    return [a + b for a, b in pairwise(run)] or [run]
+
+
+def _terms(run: str) -> list[str]:
+    return character_pairs(run) if _UNSPACED.match(run) else [run]
 
 
 def stems(text: str) -> list[str]:
@@ -70,6 +89,34 @@ def pinned(prompt: Prompt, features: Sequence[Feature]) -> str:
         left += prompt.text[at : feature.start]
         at = max(at, feature.end)
     return left + prompt.text[at:]
+
+
+def question(prompt: Prompt, features: Sequence[Feature]) -> str:
+    """What a prompt asks.
+
+    It is the text outside the features, and the sentences that ask in a prompt of one text, or in the
+    last message of the user.
+    """
+    asked = [prompt.text[start:end] for start, end in _asking(prompt)]
+    return "\n".join([pinned(prompt, features), *asked])
+
+
+def asks(prompt: Prompt, features: Sequence[Feature]) -> Masks:
+    """(n,) which features lie in the sentences that ask: a prompt may hold its own question."""
+    spans = _asking(prompt)
+    starts = [start for start, _ in spans]
+    at = [bisect_right(starts, feature.start) - 1 for feature in features]
+    inside = [i >= 0 and f.end <= spans[i][1] for i, f in zip(at, features, strict=True)]
+    return np.array(inside, dtype=bool)
+
+
+def _asking(prompt: Prompt) -> list[Span]:
+    """The sentences that ask in a prompt of one text, or in the last message of the user."""
+    begin, end = (0, len(prompt.text)) if prompt.kind == "prompt" else (0, 0)
+    if prompt.kind == "messages":
+        users = [message for message in prompt.messages if message.role == "user"]
+        begin, end = (users[-1].start, users[-1].end) if users else (0, 0)
+    return [(begin + a, begin + b) for a, b in questions(prompt.text[begin:end])]
 
 
 def paragraphs(prompt: Prompt, features: Sequence[Feature]) -> list[int]:
