@@ -92,7 +92,7 @@ def test_blocks_for_anthropic() -> None:
 
 
 def test_messages_and_plain_prompts_are_documents_too() -> None:
-    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Is it? Is it so?"}]
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Is it. Is it so."}]
     cited = made(NONE, NONE, [3.0, 0.0], context=None, question=None, messages=chat).cite()
     (citation,) = cited.to_anthropic()[0]["citations"]
     assert (citation["document_index"], citation["start_char_index"]) == (1, 7)

@@ -357,7 +357,7 @@ def test_verifying_calls_are_there_and_decide_the_order(open_page: Open) -> None
         VerifyingCall("without", (0,), TWO, TWO, 1.0, False),
         VerifyingCall("without", (3,), TWO, "<b>No.</b>", 0.0, True),
     )
-    seen = Verified("m", "http://there/v1", {}, "token_f1", 0.5, 2, calls)
+    seen = Verified("m", "http://there/v1", {}, "answer_f1", 0.5, 2, calls)
     e = with_verified(TOY, seen)
     page = open_page(e)
     assert ranking(page)[0][0] == "black"
