@@ -198,6 +198,8 @@ def test_the_record_is_saved_and_comes_back(ask: Ask, tmp_path: Path) -> None:
         ({"timeout": 0}, "timeout must be"),
         ({"timeout": True}, "timeout must be"),
         ({"retries": -1}, "retries must be"),
+        ({"retries": 101}, "retries must be a whole number from 0 to 100, not 101"),
+        ({"retries": 10**5000}, "not a number of 5,001 digits"),
         ({"price": 3}, "price must be two numbers"),
         ({"price": (1, float("nan"))}, "price must be two numbers"),
         ({"sampling": {"stream": True}}, "'stream': it is set by ask"),

@@ -17,8 +17,12 @@ from rich.console import Console
 
 import ropelime
 from ropelime import Explanation, InputError, ModelError
+from ropelime.answering import AnsweringModel
+from ropelime.batch.work import short
 from ropelime.cli import main
+from ropelime.errors import Interrupted
 from ropelime.results import serialization
+from ropelime.results.rows import brief, rows
 from ropelime.results.verification import VerifyingCall
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.verify import next_step
@@ -268,7 +272,29 @@ def test_the_similarity_can_be_given(ask: Ask) -> None:
     assert e.verified is not None
     assert e.verified.measure == "never"
     assert e.verified.changed == ()
-    assert ask(verify=3).verified.measure == "token_f1"  # type: ignore[union-attr]
+    assert ask(verify=3).verified.measure == "answer_f1"  # type: ignore[union-attr]
+
+
+def test_what_was_seen_is_compared_anew_by_another_similarity(server: Proxy, ask: Ask) -> None:
+    def always(one: str, other: str) -> float:
+        return float(one == other == "")
+
+    e = ask(verify=20)  # more than there is to try
+    assert e.verified is not None
+    later = e.verify(1, similarity=always, progress=False)
+    assert later.verified is not None
+    assert later.verified.measure == "always"
+    assert all(call.similarity == 0 for call in later.verified.calls)
+
+
+def test_an_answer_that_repeats_the_question_can_change(server: Proxy, ask: Ask) -> None:
+    def fault(handler: Handler) -> None:
+        known = DOCS[0] in json.dumps(handler.body["messages"])
+        says(f"The town that Marta was born in was founded in {1540 if known else 1720}.")(handler)
+
+    server.otherwise = fault
+    e = ask("When was the town that Marta was born in founded?", verify=1)
+    assert steps(e) == [("without", (0,), True)]
 
 
 def test_a_similarity_that_fails_loses_nothing(ask: Ask) -> None:
@@ -277,8 +303,11 @@ def test_a_similarity_that_fails_loses_nothing(ask: Ask) -> None:
             raise ZeroDivisionError("no words")
         return 1.0
 
-    e = ask(verify=4, similarity=picky)
-    assert len(steps(e)) == 2
+    e = ask(verify=4, similarity=picky, price=(1.0, 2.0))
+    assert [changed for *_, changed in steps(e)] == [False, False, None]
+    assert e.verified is not None
+    assert e.verified.calls[-1].after == NO, "it is paid for"
+    assert e.verified.cost == pytest.approx(3 * 0.0014)
     assert "similarity failed: ZeroDivisionError: no words" in e.diagnostics.warnings[-1]
 
 
@@ -361,6 +390,64 @@ def test_what_was_paid_for_is_kept(server: Proxy, ask: Ask) -> None:
     assert not any("Verification ended" in text for text in whole.diagnostics.warnings)
 
 
+def test_what_was_asked_before_ctrl_c_is_kept(
+    server: Proxy, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    e = ask()
+    e.save(tmp_path / "why.json")
+
+    answer = AnsweringModel.answer
+    calls = iter([answer, answer])
+
+    def interrupted(self: AnsweringModel, call: Any, **how: Any) -> Any:
+        made = next(calls, None)
+        if made is None:
+            raise KeyboardInterrupt
+        return made(self, call, **how)
+
+    monkeypatch.setattr(AnsweringModel, "answer", interrupted)
+    with pytest.raises(Interrupted) as stop:
+        e.verify(4, cache=False, progress=False)
+    kept = stop.value.kept
+    assert len(steps(kept)) == 2
+    assert kept.diagnostics.warnings[-1].startswith("Verification ended after 2 of 4 calls: It was")
+
+    calls = iter([answer])
+    with pytest.raises(Interrupted) as stop:
+        ask("And?", verify=4)
+    assert stop.value.kept.output == YES, "the answer is paid for"
+    assert stop.value.kept.config["answer"]["model"] == "m"
+    assert stop.value.kept.verified.calls == ()
+
+    calls = iter([])
+    file = tmp_path / "why.json"
+    assert main(["verify", str(file), "--base-url", server.url, "--no-cache", "--quiet"]) == 130
+    assert ropelime.load(file).verified.stopped == "It was interrupted."  # type: ignore[union-attr]
+
+    kept.save(file)
+    again = ["verify", str(file), "--base-url", server.url, "--no-cache", "--quiet"]
+    assert main([*again, "--model", "another"]) == 130
+    assert ropelime.load(file).verified == kept.verified, "what another model showed is paid for, too"
+
+
+def test_ctrl_c_while_answers_are_compared(ask: Ask) -> None:
+    e = ask()
+    compared: list[str] = []
+
+    def judge(one: str, other: str) -> float:
+        compared.append(one)
+        if one == NO:
+            raise KeyboardInterrupt
+        return 1.0
+
+    with pytest.raises(Interrupted) as stop:
+        e.verify(4, cache=False, progress=False, similarity=judge)
+    kept = stop.value.kept
+    assert [call.after for call in kept.verified.calls][-1] == NO, "paid for"
+    assert kept.verified.calls[-1].error == "It was interrupted."
+    assert kept.verified.calls[-1].changed is None
+
+
 def test_a_server_that_fails_at_once(server: Proxy, ask: Ask) -> None:
     e = ask()
     server.otherwise = busy(503)
@@ -398,6 +485,19 @@ def test_no_answer_is_another_answer(server: Proxy, ask: Ask) -> None:
     assert seen.verified.calls[0].after == ""
     assert payload(seen)["verified"]["calls"][0]["after"] == "no answer"
     assert seen.top(1)[0].index == 0
+
+
+def test_no_answer_costs_what_the_server_counted(server: Proxy, ask: Ask) -> None:
+    e = ask(price=(1.0, 2.0))
+    server.otherwise = says("", usage={"prompt_tokens": 1000, "completion_tokens": 2000})
+    seen = e.verify(4, max_cost=0.006, progress=False).verified
+    assert seen is not None
+    assert seen.cost == pytest.approx(0.005)
+    assert "could exceed max_cost=0.006" in seen.stopped
+    server.otherwise = says("", usage={"total_tokens": 3})
+    unknown = e.verify(4, max_cost=0.006, cache=False, progress=False).verified
+    assert unknown is not None
+    assert (len(unknown.calls), unknown.cost) == (4, None), "each counts as what it was estimated at"
 
 
 def test_without_a_key_nothing_is_sent(
@@ -539,7 +639,7 @@ def test_the_terminal_shows_every_call(ask: Ask) -> None:
     show(ask(verify=4), console=Console(file=out, width=100))
     lines = out.getvalue().splitlines()
     assert any(line.startswith("trust 95% · Seen: without the first part") for line in lines)
-    assert "verified by 4 further calls of m · changed: token_f1 below 0.5" in lines
+    assert "verified by 4 further calls of m · changed: answer_f1 below 0.5" in lines
     assert f"  Without “{DOCS[0]}”: same (1.00) → {YES}" in lines
     assert f"  Without “{DOCS[2]}”: changed (0.00) → {NO}" in lines
     assert f"  The same prompt: same (1.00) → {YES}" in lines
@@ -555,6 +655,46 @@ def test_the_page_has_every_call(ask: Ask) -> None:
     ]  # fmt: skip
     assert data["verified"]["calls"][2]["after"] == NO
     assert payload(ask())["verified"] is None
+
+
+def test_rows_and_briefs_say_what_each_part_did_alone(ask: Ask) -> None:
+    seen, estimated = ask(verify=4), ask()
+    expected = {2: "changed", 0: "same", 1: "same", 3: None, 4: None}
+    assert {row["feature"]: row["verified"] for row in rows(seen)} == expected
+    assert [part["verified"] for part in brief(seen, 3)["parts"]] == ["changed", "same", "same"]
+    assert [part["verified"] for part in short(seen)["features"]] == [*expected.values()]
+    for table in (rows(estimated), brief(estimated)["parts"]):
+        assert {row["verified"] for row in table} == {None}
+    assert "verified" not in short(estimated)["features"][0], "a batch has no verifying calls"
+
+
+def test_a_data_frame_says_what_each_part_did_alone(ask: Ask) -> None:
+    pytest.importorskip("pandas", reason="pip install 'ropelime[pandas]'")
+    seen, estimated = ask(verify=4).to_dataframe(), ask().to_dataframe()
+    assert seen["verified"].dropna().to_dict() == {2: "changed", 0: "same", 1: "same"}
+    assert estimated["verified"].isna().all()
+    assert estimated.columns.tolist() == seen.columns.tolist()
+
+
+def test_a_plot_says_what_each_part_did_alone(ask: Ask) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'ropelime[plot]'")
+    figure = ask(verify=4).plot()
+    labels = [label.get_text().split("\n")[1:] for label in figure.axes[0].get_yticklabels()]
+    assert labels == [["changed the answer"], *[["same answer without it"]] * 2, [], []]
+    estimated = ask().plot()
+    assert not any("\n" in label.get_text() for label in estimated.axes[0].get_yticklabels())
+    assert figure.get_figheight() > estimated.get_figheight(), "there is room for a second line"
+
+
+def test_a_plot_says_that_a_change_may_be_chance(ask: Ask) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'ropelime[plot]'")
+    e = ask(verify=4)
+    assert e.verified is not None
+    calls = tuple(replace(c, changed=c.changed or c.kind == "again") for c in e.verified.calls)
+    e = replace(e, verified=replace(e.verified, calls=calls))
+    first, second = (label.get_text() for label in e.plot(top=2).axes[0].get_yticklabels())
+    assert first.endswith("\nchanged the answer, perhaps by chance")
+    assert second.endswith("\nsame answer without it")
 
 
 def test_answers_cannot_act_on_a_view(server: Proxy, ask: Ask) -> None:

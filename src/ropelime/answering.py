@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ropelime.clients.openai import Answer, Cache, Call, OnText, complete, receive, request, server
 from ropelime.clients.openai import prepare as prepare_call
-from ropelime.clients.sdk import Server, key_of
+from ropelime.clients.sdk import Server, check_retries, key_of
 from ropelime.errors import InputError
 from ropelime.progress import note
 from ropelime.results.explanation import ExplanationData
@@ -55,13 +55,12 @@ class AnsweringModel:
     cache: bool = True
 
     def __post_init__(self) -> None:
-        timeout, retries = self.timeout, self.retries
+        timeout = self.timeout
         price = (0, 0) if self.price is None else self.price
         number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
         if not (number and 0 < timeout < math.inf):
             raise InputError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise InputError(f"retries must be a whole number that is not negative, not {retries!r}.")
+        check_retries(self.retries)
         try:
             into, out = map(float, price)
         except (TypeError, ValueError):
@@ -99,6 +98,13 @@ class AnsweringModel:
         """The same in an event loop, where several can be asked at once."""
         return self.known(call) or self._kept(call, await request(call, self._server(call)))
 
+    def cost(self, usage: Mapping[str, int]) -> float | None:
+        """What a call cost, if there are prices and the server counted the tokens."""
+        if self.price is None or not {"prompt_tokens", "completion_tokens"} <= usage.keys():
+            return None
+        tokens = (usage["prompt_tokens"], usage["completion_tokens"])
+        return sum(count * float(each) / 1e6 for count, each in zip(tokens, self.price, strict=True))
+
     def _server(self, call: Call) -> Server:
         return Server(call.base_url, key_of(self.api_key), self.timeout, self.retries)
 
@@ -111,11 +117,6 @@ class AnsweringModel:
         return self._given(call, answer, cached=False)
 
     def _given(self, call: Call, answer: Answer, *, cached: bool) -> GivenAnswer:
-        price = None if self.price is None else [float(each) for each in self.price]
-        cost = None
-        if price is not None and {"prompt_tokens", "completion_tokens"} <= answer.usage.keys():
-            tokens = (answer.usage["prompt_tokens"], answer.usage["completion_tokens"])
-            cost = sum(count * each / 1e6 for count, each in zip(tokens, price, strict=True))
         record: dict[str, Any] = {
             "model": call.model,
             "served_as": answer.model,
@@ -123,8 +124,10 @@ class AnsweringModel:
             "sampling": dict(call.sampling),
             "finish_reason": answer.finish_reason,
             "usage": dict(answer.usage),
-            "price_per_million": price,
-            "cost": cost,  # of the call that gave the answer, also where it came out of the cache
+            "price_per_million": None if self.price is None else [float(each) for each in self.price],
+            "cost": self.cost(
+                answer.usage
+            ),  # of the call that gave the answer, also where it came out of the cache
             "cached": cached,
             "retries": answer.retries,
         }

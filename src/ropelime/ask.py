@@ -19,6 +19,7 @@ from ropelime.explain import (
     check_stream,
     explain_one,
     rank_sentences,
+    read_chunks,
     stream_one,
     verified,
 )
@@ -30,7 +31,6 @@ from ropelime.steps import Task
 from ropelime.surrogate import resolve_surrogates
 from ropelime.surrogate.base import Surrogate
 from ropelime.text import segmentation
-from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import Prompt, read_prompt
 from ropelime.text.similarity import Similarity
 from ropelime.verify import Verifier, kept
@@ -110,7 +110,7 @@ def ask(
         sampling: Other arguments of the call: ``temperature``, ``max_tokens``, ``tools``, ...
         price: Price of a million prompt tokens and of a million completion tokens, in any currency.
         timeout: Seconds of silence after which the call is given up.
-        retries: How often the SDK repeats a failed call; never once a streamed answer has begun.
+        retries: Repeats of a failed call by the SDK, 0 to 100; none once a streamed answer has begun.
         cache: Keep the answer in the user's cache folder, and do not repeat a call that is there.
         verify: The most further calls that check the explanation; see :meth:`Explanation.verify`. If
             one fails, the explanation is returned with a warning.
@@ -126,7 +126,7 @@ def ask(
         **options: See :class:`ropelime.options.Options`.
     """
     sent = as_messages(messages)
-    prompt = _prompt(question, as_chunks(context), sent)
+    prompt = _prompt(question, read_chunks(context), sent)
     task = Task(prompt, "", Options.of(options, caller="ask"))
     answering = AnsweringModel(model, base_url, api_key, sampling, price, timeout, retries, cache)
     verifier = Verifier(verify, similarity, max_cost) if verify else None
@@ -234,7 +234,11 @@ class _Ask:
         return self.known
 
     def final(self, e: Explanation, answer: GivenAnswer) -> Explanation:
-        """The explanation with what is known about the answer, verified where that was wanted."""
+        """The explanation with what is known about the answer, verified where that was wanted.
+
+        Raises:
+            Interrupted: After Ctrl-C, with the explanation and the outcomes until then.
+        """
         e = answer.into(e)
         if self.verifier is None:
             return e
@@ -251,6 +255,8 @@ def kept_with(answer: GivenAnswer) -> Iterator[None]:
         yield
     except Interrupted as stop:
         e = stop.kept
+        if isinstance(e, Explanation) and "answer" in e.config:  # while it was being verified
+            raise
         raise Interrupted(answer.into(e) if isinstance(e, Explanation) else None) from None
 
 

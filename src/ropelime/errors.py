@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -36,7 +37,15 @@ class DeclinedError(ModelError):
 
 
 class EmptyAnswerError(DeclinedError):
-    """A model has answered, with nothing."""
+    """A model has answered, with nothing.
+
+    Attributes:
+        usage: The tokens that the server counted, which are paid for.
+    """
+
+    def __init__(self, message: str, usage: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.usage = dict(usage or {})
 
 
 class Interrupted(KeyboardInterrupt):

@@ -19,22 +19,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from typing import Any
 
 from ropelime.answering import AnsweringModel, E
 from ropelime.clients.openai import server
 from ropelime.clients.sdk import key_of, sdk
-from ropelime.errors import DeclinedError, EmptyAnswerError, InputError, RopeLimeError, worded
+from ropelime.errors import (
+    DeclinedError,
+    EmptyAnswerError,
+    InputError,
+    Interrupted,
+    RopeLimeError,
+    worded,
+)
 from ropelime.progress import Callback
 from ropelime.results.explanation import ExplanationData, with_verified
 from ropelime.results.verification import CHANGED_BELOW, Verified, VerifyingCall
 from ropelime.text.ablated import Chat, ablated, messages_of
-from ropelime.text.similarity import Similarity, token_f1
+from ropelime.text.lexical import pinned, question
+from ropelime.text.similarity import Similarity, answer_f1
 
 _KEPT = 3  # parts that are kept alone
 _TOGETHER = 4  # parts that changed nothing one by one, and are then removed together
+_INTERRUPTED = "It was interrupted."
 _CHARACTERS = 4  # of a token, where the server has not counted them
 Step = tuple[str, tuple[int, ...]]  # the kind of a call, and its features
 
@@ -73,8 +82,8 @@ class Verifier:
 
     Attributes:
         calls: The most calls of the answering model.
-        similarity: How similar two answers are, from 0 to 1; :func:`token_f1` if None. An answer has
-            changed if it is below 0.5.
+        similarity: How similar two answers are, from 0 to 1; if None, :func:`answer_f1` for the
+            question of the prompt. An answer has changed if it is below 0.5.
         max_cost: The most that the calls may cost together, at the model's price.
     """
 
@@ -89,20 +98,12 @@ class Verifier:
         number = isinstance(most, (int, float)) and not isinstance(most, bool)
         if most is not None and not (number and 0 <= most < math.inf):
             raise InputError(f"max_cost must be a number that is not negative, not {most!r}.")
-        if self.similarity is not None and not callable(self.similarity):
-            raise InputError(f"similarity must be a function of two answers, not {self.similarity!r}.")
-        self.compare("An answer.", "An answer.")
-
-    def compare(self, one: str, other: str) -> float:
-        """How similar two answers are."""
-        try:
-            value = (self.similarity or token_f1)(one, other)
-        except Exception as error:  # the caller's own function: what was paid for must not be lost
-            raise InputError(f"similarity failed: {worded(error)}") from error
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not (number and 0 <= value <= 1):
-            raise InputError(f"similarity must return a number from 0 to 1, and it returned {value!r}.")
-        return float(value)
+        if self.similarity is not None:
+            if not callable(self.similarity):
+                raise InputError(
+                    f"similarity must be a function of two answers, not {self.similarity!r}."
+                )
+            _compare(self.similarity, "An answer.", "An answer.")
 
     def check(self, answering: AnsweringModel) -> None:
         """Refuse what cannot work before anything is paid."""
@@ -125,7 +126,8 @@ class Verifier:
         """The explanation with what the calls showed, added to what this model showed before.
 
         Where a call fails, what was paid for before it is kept, and ``e.verified.stopped`` says why.
-        An error is raised only if there is nothing to keep.
+        An error is raised only if there is nothing to keep. After Ctrl-C the same is in
+        :attr:`Interrupted.kept`.
 
         Args:
             e: The explanation.
@@ -139,61 +141,66 @@ class Verifier:
         answering.call(e.prompt, ablated(e.prompt, e.features, (), chat))  # refuses a missing key, ...
         each = _estimate(e, answering)
         self._say(each, answering, say)
+        similarity = cache(self._similarity(e))  # answers are compared again after each call
         own = _is_own(e, answering) or self.calls == 1
         following = partial(next_step, _order(e), own=own, most=_most(e))
-        calls = seen = _seen_before(e, answering)
-        stopped, spent = "", 0.0
+        calls = seen = _compared(similarity, e.output, _seen_before(e, answering))
+        outcome = partial(self.outcome, e, answering, requested=len(seen) + self.calls)
+        stopped = ""
         failed: RopeLimeError | None = None
-        while (made := len(calls) - len(seen)) < self.calls:
-            if (step := following(calls)) is None:
-                break
-            if self.max_cost is not None and spent + (each.cost or 0.0) > self.max_cost:
-                stopped = f"The next call could exceed max_cost={self.max_cost:g}."
-                break
-            try:
-                call = _call(e, answering, chat, step)
-                calls = self._compared(e.output, (*calls, call))
-            except DeclinedError as error:  # of this one request: the others may be answered
-                failed = error
-                call = VerifyingCall(*step, e.output, "", None, None, error=str(error))
-                calls = (*calls, call)
-            except RopeLimeError as error:
-                failed, stopped = error, str(error)
-                break
-            spent += 0.0 if call.cached else call.cost or 0.0
-            if report is not None:
-                report(made + 1, self.calls)
+        try:
+            while (made := len(calls) - len(seen)) < self.calls and (step := following(calls)):
+                if not self._affords(calls[len(seen) :], each):
+                    stopped = f"The next call could exceed max_cost={self.max_cost:g}."
+                    break
+                try:
+                    call, declined = _attempt(e, answering, chat, step)
+                    failed, calls = declined or failed, (*calls, call)
+                    calls = _compared(similarity, e.output, calls)
+                except InputError as error:  # of the caller's similarity
+                    failed, stopped, calls = error, str(error), _settled(calls, str(error))
+                    break
+                except RopeLimeError as error:
+                    failed, stopped = error, str(error)
+                    break
+                if report is not None:
+                    report(made + 1, self.calls)
+        except KeyboardInterrupt:
+            new = len(calls) > len(seen) or e.verified is None  # else it may hold another model's calls
+            kept = outcome(_settled(calls, _INTERRUPTED), stopped=_INTERRUPTED)
+            raise Interrupted(kept if new else e) from None
         if failed is not None and all(call.error for call in calls[len(seen) :]):
             raise failed
-        return with_verified(e, self._verified(answering, calls, len(seen) + self.calls, stopped))
+        return outcome(calls, stopped=stopped)
 
-    def _compared(self, output: str, calls: Sequence[VerifyingCall]) -> tuple[VerifyingCall, ...]:
-        """The calls with their outcomes, each against the most similar answer to the whole prompt."""
-        whole = [output, *(call.after for call in calls if call.kind == "again" and not call.error)]
-        compared = []
-        for call in calls:
-            if not call.error:
-                answers = whole[:1] if call.kind == "again" else whole
-                similar, before = max(
-                    ((self.compare(call.after, a), a) for a in answers), key=lambda p: p[0]
-                )
-                changed = similar < CHANGED_BELOW
-                call = replace(call, before=before, similarity=similar, changed=changed)
-            compared.append(call)
-        return tuple(compared)
-
-    def _verified(
-        self, answering: AnsweringModel, calls: Sequence[VerifyingCall], requested: int, stopped: str
-    ) -> Verified:
-        name = getattr(self.similarity or token_f1, "__name__", type(self.similarity).__name__)
-        return Verified(
+    def outcome(
+        self,
+        e: E,
+        answering: AnsweringModel,
+        calls: Sequence[VerifyingCall],
+        *,
+        requested: int,
+        stopped: str,
+    ) -> E:
+        """The explanation with these calls."""
+        similarity = self._similarity(e)
+        made = Verified(
             **answering.describe(),
-            measure=name,
+            measure=getattr(similarity, "__name__", type(similarity).__name__),
             threshold=CHANGED_BELOW,
             requested=requested,
             calls=tuple(calls),
             stopped=stopped,
         )
+        return with_verified(e, made)
+
+    def _affords(self, made: Sequence[VerifyingCall], each: _Each) -> bool:
+        """Whether a further call stays within what the calls may cost."""
+        spent = sum(_paid(call, each) for call in made)
+        return self.max_cost is None or spent + (each.cost or 0.0) <= self.max_cost
+
+    def _similarity(self, e: ExplanationData) -> Similarity:
+        return self.similarity or answer_f1(question(e.prompt, e.features))
 
     def _say(self, each: _Each, answering: AnsweringModel, say: Callable[[str], None] | None) -> None:
         total = None if each.cost is None else self.calls * each.cost
@@ -212,7 +219,49 @@ class Verifier:
 
 def kept(e: E, verifier: Verifier, answering: AnsweringModel, error: RopeLimeError) -> E:
     """The explanation where no call was answered, with the reason."""
-    return with_verified(e, verifier._verified(answering, (), verifier.calls, str(error)))
+    return verifier.outcome(e, answering, (), requested=verifier.calls, stopped=str(error))
+
+
+def _settled(calls: Sequence[VerifyingCall], why: str) -> tuple[VerifyingCall, ...]:
+    """The calls, where those whose answer was not compared have this error."""
+    return tuple(replace(c, error=why) if c.changed is None and not c.error else c for c in calls)
+
+
+def _paid(call: VerifyingCall, each: _Each) -> float:
+    """What a call cost, or about."""
+    if call.cached or call.error:
+        return 0.0
+    return (each.cost or 0.0) if call.cost is None else call.cost
+
+
+def _compare(similarity: Similarity, one: str, other: str) -> float:
+    """How similar two answers are."""
+    try:
+        value = similarity(one, other)
+    except Exception as error:  # the caller's own function: what was paid for must not be lost
+        raise InputError(f"similarity failed: {worded(error)}") from error
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0 <= value <= 1):
+        raise InputError(f"similarity must return a number from 0 to 1, and it returned {value!r}.")
+    return float(value)
+
+
+def _compared(
+    similarity: Similarity, output: str, calls: Sequence[VerifyingCall]
+) -> tuple[VerifyingCall, ...]:
+    """The calls with their outcomes, each against the most similar answer to the whole prompt."""
+    whole = [output, *(call.after for call in calls if call.kind == "again" and not call.error)]
+    compared = []
+    for call in calls:
+        if not call.error:
+            answers = whole[:1] if call.kind == "again" else whole
+            similar, before = max(
+                ((_compare(similarity, call.after, a), a) for a in answers), key=lambda p: p[0]
+            )
+            changed = similar < CHANGED_BELOW
+            call = replace(call, before=before, similarity=similar, changed=changed)
+        compared.append(call)
+    return tuple(compared)
 
 
 def recorded(e: ExplanationData, model: str | None, **how: Any) -> AnsweringModel:
@@ -299,11 +348,17 @@ def _order(e: ExplanationData) -> list[int]:
 
 def _most(e: ExplanationData) -> int:
     """How many features may be removed: something must be left to answer to."""
-    text, at = "", 0
-    for feature in e.features:
-        text, at = text + e.prompt.text[at : feature.start], feature.end
-    pinned = (text + e.prompt.text[at:]).strip()
-    return len(e.features) if pinned else len(e.features) - 1
+    return len(e.features) - (not pinned(e.prompt, e.features).strip())
+
+
+def _attempt(
+    e: ExplanationData, answering: AnsweringModel, chat: Chat, step: Step
+) -> tuple[VerifyingCall, RopeLimeError | None]:
+    """A call, and the error of this one request where it was declined: others may be answered."""
+    try:
+        return _call(e, answering, chat, step), None
+    except DeclinedError as error:
+        return VerifyingCall(*step, e.output, "", None, None, error=str(error)), error
 
 
 def _call(e: ExplanationData, answering: AnsweringModel, chat: Chat, step: Step) -> VerifyingCall:
@@ -316,7 +371,8 @@ def _call(e: ExplanationData, answering: AnsweringModel, chat: Chat, step: Step)
     model = replace(answering, cache=answering.cache and kind != "again")
     try:
         given = known or model.answer(call)
-    except EmptyAnswerError:  # without some parts, a model may have nothing to say
-        return VerifyingCall(kind, features, e.output, "", 0.0, True)
+    except EmptyAnswerError as error:  # without some parts, a model may have nothing to say
+        cost = answering.cost(error.usage)
+        return VerifyingCall(kind, features, e.output, "", None, None, cost)
     cost, cached = given.record["cost"], given.record["cached"]
-    return VerifyingCall(kind, features, e.output, given.text, 0.0, True, cost, cached)
+    return VerifyingCall(kind, features, e.output, given.text, None, None, cost, cached)

@@ -532,7 +532,7 @@ def test_addresses_that_are_refused(spec: str, message: str) -> None:
     [
         ({"model": " "}, "model must be"),
         ({"concurrency": 0}, "concurrency must be a whole number of at least 1, not 0"),
-        ({"retries": -1}, "retries must be a whole number of at least 0"),
+        ({"retries": -1}, "retries must be a whole number from 0 to 100"),
         ({"timeout": 0}, "timeout must be"),
         ({"tokenizer": object()}, "no character offsets"),
     ],

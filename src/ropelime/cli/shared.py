@@ -101,7 +101,7 @@ def add_answering(parser: argparse.ArgumentParser, *, required: bool) -> Any:
     add("--sampling", nargs="+", default=[], metavar="NAME=VALUE", help=text)
     text = "seconds to wait for data from the server (default 120)"
     add("--timeout", type=float, default=120.0, metavar="S", help=text)
-    text = "retries if the server is busy, fails or cannot be reached (default 2)"
+    text = "retries if the server is busy, fails or cannot be reached, up to 100 (default 2)"
     add("--retries", type=int, default=2, metavar="N", help=text)
     text = "price of a million prompt tokens, to report the cost"
     add("--price-in", type=float, metavar="P", help=text)

@@ -45,12 +45,13 @@ def run(options: argparse.Namespace) -> int:
     options.json = options.json or options.file
     check_writable(options.json)  # before calls are paid for
     given = shared.answering(options)
-    verified = explanation.verify(
-        options.calls,
-        **{**given, "sampling": given["sampling"] or None},
-        messages=shared.messages(options.messages),
-        max_cost=options.max_cost,
-        progress=False if options.quiet else "auto",
-    )
+    with shared.showing_interrupted(options):
+        verified = explanation.verify(
+            options.calls,
+            **{**given, "sampling": given["sampling"] or None},
+            messages=shared.messages(options.messages),
+            max_cost=options.max_cost,
+            progress=False if options.quiet else "auto",
+        )
     shared.emit(verified, options)
     return shared.unverified(verified)

@@ -196,13 +196,14 @@ async def _request(call: Call, server: Server, *, stream: bool, on_text: OnText 
             if on_text is not None and held:
                 on_text(held)
             answer = taken.answer()
+    counts = {name: getattr(taken.usage, name, None) for name in _COUNTS}
+    usage = {name: count for name, count in counts.items() if isinstance(count, int)}
     if not answer.strip():
         raise EmptyAnswerError(
             f"{call.model} at {call.base_url} gave an empty answer (it ended with {taken.finish!r}). "
-            "There is nothing to explain."
+            "There is nothing to explain.",
+            usage,
         )
-    counts = {name: getattr(taken.usage, name, None) for name in _COUNTS}
-    usage = {name: count for name, count in counts.items() if isinstance(count, int)}
     answer, model, finish = (hidden(str(t or ""), key) for t in (answer, taken.model, taken.finish))
     return Answer(answer, model, finish, usage, repeated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,9 @@ from ropelime.text.display import shorten
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
+_MOST_RETRIES = 100
 _CONNECT_TIMEOUT = 5.0  # seconds: a missing server is reported soon, however long an answer may take
+_LONGEST_VALUE = 40  # characters of a value that is refused
 _LONGEST_MESSAGE = 300  # characters of a server's own message in an error
 _KEYS = re.compile(r"\bsk-[\w*.…-]{6,}")  # how keys look, also with their middle starred out
 _NOT_THIS_REQUEST = (401, 403, 404, 408, 429)  # refusals that would hit any other request too
@@ -63,6 +66,23 @@ def address(base_url: str, name: str = "base_url", variable: str = KEY) -> str:
     if not good:
         raise InputError(f"{name} must be an address such as {OPENAI}, not {server!r}.")
     return server
+
+
+def check_retries(retries: Any) -> None:
+    """Refuse anything but a whole number of retries that is not too large: each waits for seconds."""
+    whole = isinstance(retries, int) and not isinstance(retries, bool)
+    if not (whole and 0 <= retries <= _MOST_RETRIES):
+        given = _number(retries) if whole else shorten(repr(retries), _LONGEST_VALUE)
+        raise InputError(f"retries must be a whole number from 0 to {_MOST_RETRIES}, not {given}.")
+
+
+def _number(value: int) -> str:
+    """A number, or how many digits it has: Python refuses to write out those of thousands."""
+    if abs(value) < 10**_LONGEST_VALUE:
+        return str(value)
+    power = round(math.log10(abs(value)))
+    sign = "negative " if value < 0 else ""
+    return f"a {sign}number of {power + (abs(value) >= 10**power):,} digits"
 
 
 @dataclass(frozen=True)

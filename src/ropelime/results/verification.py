@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ropelime.results.verdicts import Trust, Verdict
 from ropelime.typing import Ints
 
 KINDS = ("without", "only", "again")
+Seen = Literal["changed", "same"]
 CHANGED_BELOW = 0.5  # of the similarity: answers that are less alike are different answers
 # Trust in a first part that was seen to change the answer: by a model that gave its answer twice, and
 # by one that was not asked twice. Judgements, not fits: what is left is chance in the model's answers.
@@ -36,11 +37,11 @@ class VerifyingCall:
         before: The answer to the whole prompt that this one is compared with. Where there are several,
             the most similar one.
         after: The answer to this call.
-        similarity: Of the two answers, 0 to 1; None where the server declined the call.
-        changed: Whether that is another answer; None where the server declined the call.
+        similarity: Of the two answers, 0 to 1; None where there is an error.
+        changed: Whether that is another answer; None where there is an error.
         cost: What the call cost, if prices were given and the server counted the tokens.
         cached: Whether it was answered by the cache, at no cost.
-        error: Why the server declined the call.
+        error: Why the server declined the call, or the answers could not be compared.
     """
 
     kind: str
@@ -90,6 +91,12 @@ class Verified:
         """The features without which the answer stays the same."""
         return self._alone(changed=False)
 
+    def alone(self, feature: int) -> Seen | None:
+        """What came of removing a feature alone; None if that was not tried, or declined."""
+        if feature in self.changed:
+            return "changed"
+        return "same" if feature in self.unchanged else None
+
     @property
     def stable(self) -> bool | None:
         """Whether the same prompt gave the same answer; None if it was not sent again."""
@@ -112,7 +119,8 @@ class Verified:
     @property
     def cost(self) -> float | None:
         """What the calls cost in all; None if that is not known of every one."""
-        costs = [0.0 if call.cached else call.cost for call in self.calls if not call.error]
+        made = [call for call in self.calls if not call.error or call.cost is not None]
+        costs = [0.0 if call.cached else call.cost for call in made]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if len(known) == len(costs) else None
 
@@ -169,7 +177,7 @@ class Verified:
         text = f"Seen: without the first part {self.model} answers differently"
         if self.stable:
             return max(value, _SEEN_TWICE), f"{text}; with it, it gave the same answer twice."
-        return max(value, _SEEN), f"{text}."
+        return max(value, _SEEN), f"{text}. The same prompt was not sent again."
 
     def _refuted(self, value: float) -> tuple[float, str]:
         tried = len(self.unchanged)

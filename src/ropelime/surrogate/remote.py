@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ropelime.clients.completions import CompletionsClient, TokenLogprobs
-from ropelime.clients.sdk import Server, address, key_of, sdk
+from ropelime.clients.sdk import Server, address, check_retries, key_of, sdk
 from ropelime.errors import InputError, ModelError
 from ropelime.surrogate.base import (
     Ablation,
     Lengths,
+    Load,
     OutputScorer,
     Progress,
     Surrogate,
@@ -71,16 +72,16 @@ class ServerSurrogate(Surrogate):
             api_key: The key; ``ROPELIME_SERVER_KEY`` if not given. Never logged or saved.
             concurrency: How many requests may run at once.
             timeout: Seconds to wait for the server before a request fails.
-            retries: How often a request is sent again, with growing pauses, when the server is busy
-                (429), fails (5xx), is lost or does not answer in time.
+            retries: How often a request is sent again, 0 to 100, with growing pauses, when the server
+                is busy (429), fails (5xx), is lost or does not answer in time.
             say: Called with a line for each step that takes a while.
         """
         sdk()
         if not isinstance(model, str) or not model.strip():
             raise InputError(f"model must be the name of a model at the server, not {model!r}.")
-        for name, value, least in (("concurrency", concurrency, 1), ("retries", retries, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InputError(f"concurrency must be a whole number of at least 1, not {concurrency!r}.")
+        check_retries(retries)
         if not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise InputError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
         server = Server(
@@ -208,6 +209,12 @@ class ServerScorer(OutputScorer):
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that scoring each mask takes by itself."""
         return self.tokenized.lengths(masks)
+
+    def load(self, masks: Masks, *, cached: bool = False) -> Load:
+        """The tokens that will be sent."""
+        fresh = {self._ids(mask) for mask in masks} - self._known.keys()
+        tokens = sum(map(len, fresh))
+        return Load(tokens, tokens)
 
     def _ids(self, mask: Masks) -> tuple[int, ...]:
         """All tokens of a masked prompt with the output."""
