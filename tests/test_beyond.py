@@ -115,6 +115,14 @@ def test_a_token_of_one_tokenizer_counts_once_among_those_of_another() -> None:
         assert np.allclose(combine(members).token_weights.sum(1), mean)
 
 
+def test_the_part_that_an_ensemble_shows_first_is_the_one_that_is_judged() -> None:
+    thirds = ([0.6, 0.3, 0.3, 0.9, 0.2], [0.3, 0.6, 0.9, 0.2, 0.3])
+    for first, second in ((thirds), ([0, 0.6, 0.5, 0.6, 0.2], [0.2, 0.6, 0.5, 0.6, 0])):
+        e = combine([replace(toy(), weights=np.array(each)) for each in (first, second)])
+        ties = np.flatnonzero(np.isclose(e.weights, e.weights.max(), rtol=0, atol=1e-12))
+        assert e.top(1)[0].index == ties[0] == int(np.argmax(e.weights))
+
+
 def test_contrast_wants_another_answer() -> None:
     with pytest.raises(InputError, match="go together"):
         toy(instead_of="no")
@@ -316,7 +324,8 @@ def test_where_surrogates_disagree_the_first_part_is_less_likely_a_cause() -> No
     )
     assert e.verdicts[0].probability == pytest.approx(rests), "the ranking does not matter to it"
     assert e.verdicts[1].probability < 0.6 * cause, "one of both gives it nothing"
-    follow = (1 + e.config["agreement"]) / 2
+    assert e.config["agreement"] == pytest.approx(-0.25), "each ranks last what the other has first"
+    follow = 0.5  # what agrees less than by chance counts as by chance
     assert e.verdicts[2].probability == pytest.approx(follow * understood, abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Progress: work from before the first call does not count for the pace."""
+"""Progress: the pace that it shows, and the tokens in all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import rich.progress
 
+import ropelime
+from conftest import byte_level, tiny_model
 from ropelime import progress
+from ropelime.surrogate.local import LocalSurrogate
 
 
 class Clock:
@@ -52,6 +55,34 @@ def test_the_bar_after_a_resume(clock: Clock, monkeypatch: pytest.MonkeyPatch) -
         (task,) = bars[0].tasks
         assert (task.completed, task.total) == (402, 410)
         assert task.time_remaining == 80
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"interactions": True},
+        {"interactions": True, "budget": 12, "preset": "paper"},
+        {"instead_of": "It was a dog.", "scoring": "exact"},
+        {"also": "paper", "features": "word"},
+    ],
+)
+@pytest.mark.parametrize("models", [1, 2])
+def test_all_tokens_are_known_from_the_first_report(models: int, options: dict[str, Any]) -> None:
+    surrogates = [
+        LocalSurrogate(tiny_model(name).model, byte_level("chatml"), name=name)
+        for name in ("llama", "qwen3")[:models]
+    ]
+    seen: list[tuple[int, int]] = []
+    ropelime.explain(
+        "The cat sat on the mat. The dog lay by the door. It rained. Who sat on the mat?",
+        "It was the cat.", surrogate=surrogates, progress=lambda *now: seen.append(now), **options,
+    )  # fmt: skip
+    dones = [done for done, _ in seen]
+    assert dones == sorted(dones)
+    assert dones[0] == 0
+    assert dones[-1] == seen[-1][1]
+    assert all(0.85 < total / dones[-1] < 1.15 for _, total in seen)
 
 
 def test_a_note_cannot_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,14 @@ look.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ropelime.errors import InputError, Interrupted
+from ropelime.errors import InputError, Interrupted, RopeLimeError
 from ropelime.method.coarse import FirstLook, choose, window_shares, word_shares
 from ropelime.method.schedule import Budget
 from ropelime.method.scores import Scores
@@ -22,7 +23,7 @@ from ropelime.options import Options
 from ropelime.results.close import READ, CloseReading
 from ropelime.results.explanation import ExplanationData, narrowed, widened
 from ropelime.steps import Steps, Task, prepare, steps
-from ropelime.surrogate.base import Lengths, ScoreRequest, Surrogate
+from ropelime.surrogate.base import Lengths, Load, ScoreRequest, Surrogate
 from ropelime.text.features import Feature, split
 from ropelime.text.lexical import shared_words
 from ropelime.text.passages import passages, reduced, windows
@@ -37,7 +38,6 @@ _AT_ONCE = 32_768  # tokens of the first look that are scored in one call
 _FRAME = 256  # tokens at either end of a prompt that has no question of its own
 _LEAST = 4  # passages that must fit into a window
 _SPARE = 16  # tokens: text that is put together anew may have a few more
-_CALLS = 2.0  # what close reading takes, in prompts that are read closely
 
 
 def any_length(task: Task, surrogate: Surrogate) -> Steps:
@@ -47,12 +47,9 @@ def any_length(task: Task, surrogate: Surrogate) -> Steps:
     if surrogate.fits(task.prompt, task.output):
         return (yield from steps(task, surrogate))
     plan = Plan.of(task.prompt, task.output, task.options, surrogate)
-    look = yield from plan.look(task.options, surrogate)
-    close, inside = plan.closely(look.first, surrogate)
-    spans = tuple((feature.start, feature.end) for feature in inside[1])
-    budget = _left(task.options.budget, look)
-    options = replace(task.options, features=spans, budget=budget)
-    found = yield from steps(replace(task, prompt=inside[0], options=options), surrogate)
+    look = yield from plan.look(task, surrogate)
+    close, reading = plan.reading(task, look, surrogate)
+    found = yield from reading
     known = plan.describe(close, look)
     named = task.options.features if isinstance(task.options.features, str) else "spans"
     config = {"features": named, "budget": str(task.options.budget), READ: known}
@@ -164,22 +161,25 @@ class Plan:
         return window - self.fixed - _SPARE - window // 64
 
     def look(
-        self, options: Options, surrogate: Surrogate
+        self, task: Task, surrogate: Surrogate
     ) -> Generator[list[ScoreRequest], list[Scores], Look]:
         """Read the prompt once, window by window; as far as the budget allows, the best first."""
+        options = task.options
         words = word_shares(shared_words(self.prompt, self.features, self.output))
         most = min(self.lengths.window, max(_WINDOW, _OVERHEAD * self.fixed))
         room = max(self.room(most), max(self.sizes))
         asked = [self._features(run) for run in windows(self.sizes, room)]
         asked, stopped = self._affordable(asked, words, options.budget)
         read: dict[int, Scores] = {}
+        sizes = [int(self.lengths.features[w].sum()) + self.fixed for w in asked]
+        ahead = cache(partial(self._ahead, task, words, sum(sizes), surrogate))
         tokens, seconds = 0, 0.0
         per_call = max(1, _AT_ONCE // most)
-        after = int(_CALLS * min(_CLOSE, self.lengths.window))
         for start in range(0, len(asked), per_call):
             some = range(start, min(start + per_call, len(asked)))
-            later = after + most * (len(asked) - some.stop)
-            requests = [self._request(asked[w], w == 0, later, options, surrogate) for w in some]
+            requests = [self._request(asked[w], w == 0, options, surrogate) for w in some]
+            later = partial(_later, requests[-1], sum(sizes[some.stop :]), ahead)
+            requests[-1] = replace(requests[-1], later=later)
             try:
                 scores: Sequence[Scores | None] = yield requests
             except Interrupted as stop:
@@ -216,6 +216,22 @@ class Plan:
             )
             del chosen[int(np.argmin(least))]
 
+    def reading(self, task: Task, look: Look, surrogate: Surrogate) -> tuple[CloseReading, Steps]:
+        """What is read closely after a first look, and the steps of doing so."""
+        close, (prompt, features) = self.closely(look.first, surrogate)
+        spans = tuple((feature.start, feature.end) for feature in features)
+        options = replace(task.options, features=spans, budget=_left(task.options.budget, look))
+        return close, steps(replace(task, prompt=prompt, options=options), surrogate)
+
+    def _ahead(self, task: Task, words: Floats, tokens: int, surrogate: Surrogate) -> Load:
+        """About what close reading will take: as if words alone chose what is read."""
+        look = Look(FirstLook.of({"words": words}, len(self.features)), 0, tokens, 0.0)
+        try:
+            requests = next(self.reading(task, look, surrogate)[1])
+        except RopeLimeError:
+            return Load()  # what is read in the end may still be explained
+        return sum((request.load() + request.later() for request in requests), Load())
+
     def describe(self, close: CloseReading, look: Look) -> dict[str, Any]:
         """What the config of the explanation records."""
         return {
@@ -246,14 +262,12 @@ class Plan:
         inside = [np.arange(self.runs[i].start, self.runs[i].stop) for i in chosen]
         return np.unique(np.concatenate([self.frame, *inside]))
 
-    def _request(
-        self, keep: Ints, first: bool, later: int, options: Options, surrogate: Surrogate
-    ) -> ScoreRequest:
+    def _request(self, keep: Ints, first: bool, options: Options, surrogate: Surrogate) -> ScoreRequest:
         """One window; the first with the prompt without any feature beside it."""
         prompt, features = reduced(self.prompt, self.features, keep.tolist())
         scorer = surrogate.prepare(prompt, features, self.output, ablation=options.ablation)
         masks = np.repeat([[True], [False]], len(features), axis=1)[: 1 + first]
-        return ScoreRequest(scorer, masks, attention=scorer.shows_attention, later=later)
+        return ScoreRequest(scorer, masks, attention=scorer.shows_attention)
 
     def _model_shares(self, asked: dict[int, Ints], read: dict[int, Scores], empty: Floats) -> Floats:
         """(n,) the shares by what the surrogate found in each window."""
@@ -282,6 +296,11 @@ class Plan:
             )
         chosen = sorted(best[:allowed].tolist())
         return [asked[i] for i in chosen], "the budget ran out" if allowed < len(asked) else ""
+
+
+def _later(like: ScoreRequest, tokens: int, ahead: Callable[[], Load]) -> Load:
+    """What follows a call of the first look: windows of so many tokens, and close reading."""
+    return like.load().of(tokens) + ahead()
 
 
 def _ends(tokens: Ints, window: int) -> Ints:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ropelime.options import PRESETS, Options
 from ropelime.progress import Callback
 from ropelime.registry import describe
 from ropelime.results.explanation import Cost, ExplanationData, explained
-from ropelime.surrogate.base import Scorer, ScoreRequest, Surrogate, check_only_output
+from ropelime.surrogate.base import Load, Scorer, ScoreRequest, Surrogate, check_only_output
 from ropelime.text.features import Feature, split
 from ropelime.text.lexical import shared_words
 from ropelime.text.prompt import Prompt
@@ -83,7 +84,7 @@ def steps(task: Task, surrogate: Surrogate) -> Steps:
         fitted = options.recipe.target.needs_masks  # else as many masks as leave-one-out has
         most = len(scores.masks) if fitted else len(features) + 2
         wanted = candidates(attribution.weights, most)
-        paired = yield from prepared.score(Round(wanted, prepared.cached))
+        paired = yield from prepared.score(Round(wanted, prepared.cached), last=True)
         pairs = interactions(paired)
         masks, tokens = masks + len(wanted), tokens + paired.tokens_run
     # Diagnose the fit, and put everything together.
@@ -107,6 +108,7 @@ class Prepared:
         cached: Whether masks are scored from the KV cache.
         question: Whether the question is scored too.
         groups: Whether features may be removed in groups, which needs attention.
+        pairs: Whether pairs of features will be scored at the end.
         notes: What the reader of the result should know about it.
         continues: As in :class:`Task`.
     """
@@ -117,6 +119,7 @@ class Prepared:
     cached: bool
     question: bool
     groups: bool
+    pairs: bool
     notes: tuple[str, ...]
     continues: bool = False
 
@@ -126,8 +129,17 @@ class Prepared:
         more = self.alternative
         return cost if more is None else cost + more.cost(masks, cached=self.cached)
 
-    def score(self, wanted: Round) -> Generator[list[ScoreRequest], list[Scores], Scores]:
-        """Have a round scored, the full prompt first."""
+    def load_of_pairs(self, masks: Masks) -> Load:
+        """About what the pairs will take after a round of these masks."""
+        n = masks.shape[1]
+        wanted = candidates(np.zeros(n), max(len(masks), n + 2))
+        scorers = filter(None, (self.scorer, self.alternative))
+        return sum((each.load(wanted, cached=self.cached) for each in scorers), Load())
+
+    def score(
+        self, wanted: Round, *, last: bool = False
+    ) -> Generator[list[ScoreRequest], list[Scores], Scores]:
+        """Have a round scored, the full prompt first; ``last`` says that no pairs will follow."""
         masks = np.concatenate([np.ones((1, wanted.masks.shape[1]), bool), wanted.masks])
         space = self.recipe.kernel.space
         request = ScoreRequest(
@@ -139,6 +151,7 @@ class Prepared:
             question=self.question,
             shares_previous=self.continues,
             attention=self.recipe.target.needs_attention or wanted.attention,
+            later=partial(self.load_of_pairs, masks) if self.pairs and not last else Load,
         )
         if self.alternative is None:
             (scores,) = yield [request]
@@ -168,7 +181,10 @@ def prepare(
     weight = options.recipe.target.question_weight if scorer.has_question else 0.0
     notes = tuple(filter(None, (how, instead, *scorer.notes)))
     groups = scorer.shows_attention and isinstance(options.recipe.target, Evidence)
-    return Prepared(scorer, alternative, options.recipe, cached, bool(weight), groups, notes, continues)
+    return Prepared(
+        scorer, alternative, options.recipe, cached, bool(weight), groups, options.interactions, notes,
+        continues,
+    )  # fmt: skip
 
 
 def check_capabilities(surrogate: Surrogate, options: Options) -> None:
@@ -317,7 +333,8 @@ def drive(
 
     Args:
         under_way: Surrogates, and the steps of an explanation by each.
-        progress: Called with the tokens done and in all, as far as they are known.
+        progress: Called with the tokens done and in all, as far as they are known. Those done are the
+            part of all that stands for the time taken, and never fall.
         forgive: Errors that are returned in the place of the explanation that they are about.
         keep: Whether Ctrl-C leaves explanations of what was scored; ``config["interrupted"]`` says so.
     """
@@ -328,8 +345,9 @@ def drive(
     while waiting := [run for run in runs if run.waiting is not None]:
         for surrogate in dict.fromkeys(id(run.surrogate) for run in waiting):
             some = [run for run in waiting if id(run.surrogate) == surrogate]
+            others = [run for run in runs if run.waiting and id(run.surrogate) != surrogate]
             try:
-                found = _score(some, tally, forgive)
+                found = _score(some, others, tally, forgive)
             except KeyboardInterrupt as stop:
                 if not keep:
                     raise
@@ -346,19 +364,29 @@ class _Tally:
     """Counts tokens over all calls of surrogates, with those that are yet to come."""
 
     def __init__(self, progress: Callback | None) -> None:
-        self._progress, self._before = progress, 0
+        self._progress, self._before, self._done = progress, Load(), 0
 
-    def call(self, later: int) -> Callback | None:
-        """A callback for the next call, after which about so many tokens will follow."""
+    def call(self, some: Sequence[_Run], others: Sequence[_Run]) -> Callback | None:
+        """A callback for the next call, by which some explanations continue while others wait."""
         before, report = self._before, self._progress
         if report is None:
             return None
+        now = _sum(request.load() for run in some for request in run.waiting or ())
+        later = _sum(request.later() for run in (*some, *others) for request in run.waiting or ())
+        later += _sum(request.load() for run in others for request in run.waiting or ())
 
         def count(done: int, total: int) -> None:
-            self._before = before + total
-            report(before + done, before + total + later)
+            self._before = before + now.of(total)
+            whole = self._before + later
+            time = before.time + now.of(total).time * done / max(total, 1)
+            self._done = max(self._done, round(whole.tokens * time / max(whole.time, 1)))
+            report(self._done, max(self._done, round(whole.tokens)))
 
         return count
+
+
+def _sum(loads: Iterable[Load]) -> Load:
+    return sum(loads, Load())
 
 
 def _left(
@@ -370,16 +398,19 @@ def _left(
 
 
 def _score(
-    some: Sequence[_Run], tally: _Tally, forgive: Errors
+    some: Sequence[_Run], others: Sequence[_Run], tally: _Tally, forgive: Errors
 ) -> list[list[Scores] | Exception | Interrupted]:
     """What explanations by one surrogate wait for: all at once, or one by one where that fails."""
     requests = [run.waiting or [] for run in some]
     try:
         flat = [request for own in requests for request in own]
-        progress = tally.call(sum(own[-1].later for own in requests if own))
+        progress = tally.call(some, others)
         scores = iter(some[0].surrogate.score_all(flat, progress=progress))
     except forgive as error:
         if len(some) == 1:
             return [error]
-        return [each for run in some for each in _score([run], tally, forgive)]
+        left = [*some, *others]
+        return [
+            each for i, run in enumerate(some) for each in _score([run], left[i + 1 :], tally, forgive)
+        ]
     return [[next(scores) for _ in own] for own in requests]

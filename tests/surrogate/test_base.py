@@ -18,10 +18,11 @@ from ropelime.surrogate import (
     Surrogate,
     resolve_surrogate,
 )
+from ropelime.surrogate.base import OutputScorer, Progress
 from ropelime.surrogate.local import LocalSurrogate
 from ropelime.text.features import Feature, split
 from ropelime.text.prompt import Prompt, from_text
-from ropelime.typing import Masks
+from ropelime.typing import Floats, Ints, Masks
 from scoring import prepare
 
 PROMPT = from_text("One is here. Two is there. Three.")
@@ -83,6 +84,28 @@ def test_requests_are_scored_one_after_the_other() -> None:
     assert yes.output_logprob.tolist() == [-1.0, -2.0, -4.0]
     assert no.output_logprob.tolist() == [-3.0, -3.0]
     assert surrogate.score_all([]) == []
+
+
+class Counted(OutputScorer):
+    """Reports ten tokens for each scorer."""
+
+    output_spans = ((0, 1),)
+
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
+        return np.full(len(masks), 5)
+
+    def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
+        assert progress is not None
+        for done in (0, 5, 10):
+            progress(done, 10)
+        return np.zeros((len(masks), 1)), 10
+
+
+def test_progress_of_requests_is_that_of_all_together() -> None:
+    seen: list[tuple[int, int]] = []
+    requests = [ScoreRequest(Counted(), masks()[:2]) for _ in range(3)]
+    Smallest().score_all(requests, progress=lambda *now: seen.append(now))
+    assert seen == [(done, 30) for done in (0, 5, 10, 10, 15, 20, 20, 25, 30)]
 
 
 def test_only_surrogates_are_surrogates() -> None:

@@ -394,6 +394,25 @@ def test_progress_rises_to_the_tokens_scored(tiny: Make) -> None:
     assert seen[-1][0] == scores.tokens_run
 
 
+def test_progress_counts_tokens_by_the_keys_they_attend_to(tiny: Make) -> None:
+    """Those on a long KV cache take longer, and count for more of the tokens in all."""
+    surrogate = tiny("llama")
+    prompt = prompts.from_text(" ".join(f"The town has {n} old wells." for n in range(20)))
+    scorer = prepare(surrogate, prompt, "sentence", ANSWER)
+    masks = leave_one_out(scorer.tokenized.n_features)
+    seen: list[tuple[int, int]] = []
+    whole = len(scorer.tokenized.ids)
+    scores = scorer.score(
+        masks, kl=False, cached=True, batch_tokens=whole, progress=lambda *now: seen.append(now)
+    )
+    load = scorer.load(masks, cached=True)
+    assert round(load.tokens) == scores.tokens_run == seen[-1][0] == seen[-1][1]
+    assert load.time > 2 * load.tokens, "the narrow model is soon slowed down by many keys"
+    assert seen[1][0] < 0.85 * whole, "the prompt, whose tokens attend to half of it on average"
+    later = np.diff([done for done, _ in seen])[1:-1]
+    assert (later > whole).all(), "the masks, each token of which attends to all of it"
+
+
 def test_an_interrupt_leaves_the_surrogate_usable(tiny: Make) -> None:
     scorer = prepare(tiny("llama"), RAG, "sentence", ANSWER)
     masks = leave_one_out(scorer.tokenized.n_features)

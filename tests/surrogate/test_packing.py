@@ -104,6 +104,13 @@ def test_every_prediction_attends_to_the_whole_of_its_own_sequence(
         for at in range(segment.stop - segment.start)
     ]
     assert sum(looked) == packer.pairs
+    cursor = Cursor()
+    for chunk in found:  # what has been run is known wherever a chunk ends
+        _, following = packer.chunk(cursor, tokens=tokens, outputs=outputs)
+        before, after = packer.run_before(cursor), packer.run_before(following)
+        seen = [looked.pop(0) for _ in chunk.ids]
+        assert (after[0] - before[0], after[1] - before[1]) == (len(seen), sum(seen))
+        cursor = following
     longest_tail = max((sequence.length for sequence in sequences if sequence.cached), default=0)
     assert all(len(chunk.ids) <= max(tokens, longest_tail) for chunk in found)
     assert all(len(chunk.outputs) <= max(outputs, answer) for chunk in found)

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,27 @@ from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints, Masks
 
-Progress = Callable[[int, int], None]  # tokens done, tokens in all
+Progress = Callable[[int, int], None]  # tokens done, by the time they take, and tokens in all
+
+
+@dataclass(frozen=True)
+class Load:
+    """What scoring takes, for progress.
+
+    Attributes:
+        tokens: How many are run.
+        time: What that takes, in tokens of a short prompt: those that attend to many take longer.
+    """
+
+    tokens: float = 0.0
+    time: float = 0.0
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.tokens + other.tokens, self.time + other.time)
+
+    def of(self, tokens: float) -> Load:
+        """The load of so many tokens like these."""
+        return Load(tokens, tokens * self.time / self.tokens if self.tokens else tokens)
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,11 @@ class Scorer(ABC):
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """(N,) tokens that scoring each mask takes by itself."""
 
+    def load(self, masks: Masks, *, cached: bool = False) -> Load:
+        """About what scoring the masks takes."""
+        tokens = float(self.cost(masks, cached=cached).sum())
+        return Load(tokens, tokens)
+
     @abstractmethod
     def score(
         self,
@@ -98,7 +124,8 @@ class Scorer(ABC):
                 features have already attended to removed ones, so this is an approximation.
             question: Whether to score the pinned text before the output too.
             attention: Whether to give the attention of the output to the features, too.
-            progress: Called with the tokens done and the tokens in all.
+            progress: Called with the tokens done and the tokens in all. Where some take longer than
+                others, those done are the part of all that stands for the time taken.
         """
 
 
@@ -116,7 +143,7 @@ class ScoreRequest:
         shares_previous: Whether this is the prompt of the request before it with another output: the
             prefix that both share is counted as the cost of that one.
         attention: Whether the attention of the output to the features is wanted.
-        later: About how many tokens the same explanation will score after this request, for progress.
+        later: About what the same explanation will score after this request. Asked only for progress.
     """
 
     scorer: Scorer
@@ -127,7 +154,11 @@ class ScoreRequest:
     question: bool = False
     shares_previous: bool = False
     attention: bool = False
-    later: int = 0
+    later: Callable[[], Load] = Load
+
+    def load(self) -> Load:
+        """About what it takes."""
+        return self.scorer.load(self.masks, cached=self.cached)
 
 
 @dataclass(frozen=True)
@@ -196,6 +227,13 @@ class Surrogate(ABC):
         self, requests: Sequence[ScoreRequest], *, progress: Progress | None = None
     ) -> list[Scores]:
         """Score several requests, one after the other unless a subclass packs them together."""
+        reports: list[Progress | None] = [None] * len(requests)
+        if progress is not None:
+            sizes = [round(request.load().tokens) for request in requests]
+            reports = [
+                partial(_among, progress, sum(sizes[:number]), sum(sizes[number + 1 :]))
+                for number in range(len(requests))
+            ]
         return [
             request.scorer.score(
                 request.masks,
@@ -204,10 +242,15 @@ class Surrogate(ABC):
                 cached=request.cached,
                 question=request.question,
                 attention=request.attention,
-                progress=progress,
+                progress=report,
             )
-            for request in requests
+            for request, report in zip(requests, reports, strict=True)
         ]
+
+
+def _among(progress: Progress, before: int, after: int, done: int, total: int) -> None:
+    """Report the progress of one request, with the tokens of those before and after it."""
+    progress(before + done, before + total + after)
 
 
 def check_only_output(
@@ -303,6 +346,10 @@ class FunctionScorer(OutputScorer):
     def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
         """A token for each kept feature and each of the output."""
         return np.asarray(masks.sum(1) + len(self.output_spans))
+
+    def load(self, masks: Masks, *, cached: bool = False) -> Load:
+        """Nothing: a function reports no progress."""
+        return Load()
 
     def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
         """Call the function on all masks at once."""

@@ -25,7 +25,7 @@ from ropelime.surrogate.attention import (
     packed_attention,
     running,
 )
-from ropelime.surrogate.base import Progress
+from ropelime.surrogate.base import Load, Progress
 from ropelime.surrogate.memory import OUT_OF_MEMORY, BatchLimits, input_device, is_out_of_memory
 from ropelime.surrogate.norms import fused_norms, plain_norms
 from ropelime.surrogate.packing import Cursor, Packer
@@ -34,6 +34,9 @@ from ropelime.surrogate.tokens import TokenSequence
 from ropelime.typing import Ints, Masks
 
 _LOGITS_AT_ONCE = 1 << 28  # bounds output positions x vocabulary of one chunk
+# Attending to so many keys for each dimension of the hidden states takes a CPU as long as all else that
+# it does for a token. Six would be as many operations, but those on keys run at a quarter of the speed.
+_KEYS = 1.5
 
 # What a model that does not take what it is given raises.
 FAILURES = (ArithmeticError, AttributeError, AssertionError, ImportError, LookupError, RuntimeError,
@@ -105,6 +108,7 @@ class Engine:
         config = model.config.get_text_config()
         self._window = sliding_window(model)
         self.depth, self._vocabulary = int(config.num_hidden_layers), int(config.vocab_size)
+        self._keys = _KEYS * int(getattr(config, "hidden_size", None) or 1024)
 
     def packs(self, longest: int) -> bool:
         """Whether sequences of this length are packed."""
@@ -113,6 +117,17 @@ class Engine:
     def supports_cached(self, length: int) -> bool:
         """Whether sequences can attend to the cached prefix of a prompt of this length."""
         return self.ways.caches and length <= self._longest_cached
+
+    def load(self, sequences: LazySequences) -> Load:
+        """What running all sequences takes."""
+        if not self.packs(sequences.max_end):
+            tokens = sum(sequence.length for sequence in sequences)
+            return Load(tokens, tokens)
+        packer = Packer(sequences)
+        return self._load(packer.tokens, packer.pairs)
+
+    def _load(self, tokens: int, pairs: int) -> Load:
+        return Load(tokens, tokens + pairs / self._keys)
 
     def run(
         self,
@@ -130,7 +145,7 @@ class Engine:
             on_result: Called with the result of each forward pass, in the order of the sequences.
             capture: What to capture besides logits.
             tokens: The most tokens of a forward pass; chosen by the device if not given.
-            progress: Called with the tokens done and the tokens in all.
+            progress: As for :meth:`ropelime.surrogate.base.Scorer.score`.
 
         Returns:
             How many tokens of each sequence were run, and a note for the user, empty if all went well.
@@ -165,12 +180,14 @@ class Engine:
         cache = PrefixCache(packer.capacity)
         limits = BatchLimits(model, tokens)
         outputs = max(1, _LOGITS_AT_ONCE // self._vocabulary)
-        cursor, done, note = Cursor(), 0, ""
+        whole = self._load(packer.tokens, packer.pairs)
+        cursor, note = Cursor(), ""
         norms = fused_norms(self._norms) if self._norms else nullcontext()
         with packed_attention(self._configs), norms:
             while not packer.finished(cursor):
                 if progress:
-                    progress(done, packer.tokens)
+                    part = self._load(*packer.run_before(cursor)).time / whole.time
+                    progress(round(part * packer.tokens), packer.tokens)
                 chunk, following = packer.chunk(
                     cursor, tokens=limits.tokens, outputs=outputs, keys=limits.keys
                 )
@@ -193,7 +210,6 @@ class Engine:
                     cache.discard()
                     note = limits.shrink(self.name, failed)
                     continue
-                done += len(chunk.ids)
                 cursor = following
         if progress:
             progress(packer.tokens, packer.tokens)

@@ -21,6 +21,7 @@ from ropelime.method.scores import Scores
 from ropelime.surrogate.base import (
     Ablation,
     Lengths,
+    Load,
     Progress,
     Scorer,
     ScoreRequest,
@@ -252,6 +253,11 @@ class LocalScorer(Scorer):
         """(N,) tokens that scoring each mask takes by itself."""
         kept, inverse = distinct(masks)
         return np.asarray(MaskedSequences(self.tokenized, kept, cached=cached).costs()[0][inverse])
+
+    def load(self, masks: Masks, *, cached: bool = False) -> Load:
+        """About what scoring the masks takes."""
+        sequences = MaskedSequences(self.tokenized, distinct(masks)[0], cached=cached)
+        return self.surrogate.engine.load(sequences)
 
     def sequences(self, masks: Masks, *, cached: bool, question: bool) -> MaskedSequences:
         """The sequences of distinct masks; refuses those that the model cannot score."""

@@ -133,8 +133,8 @@ class Packer:
         self.capacity = int(lengths.max(initial=0))  # slots that the KV cache may need
         self.fresh = lengths - self.shared  # tokens of each sequence that are run
         self.tokens = int(self.fresh.sum())
-        # Pairs of a query and a key that it attends to.
-        self.pairs = int((self.fresh * before + self.fresh * (self.fresh + 1) // 2).sum())
+        self._pairs = self.fresh * before + self.fresh * (self.fresh + 1) // 2
+        self.pairs = int(self._pairs.sum())  # of a query and a key that it attends to
         # How much of the prefix is still needed before a sequence is run.
         self._needs = np.zeros(count + 1, dtype=np.int64)
         for number in range(count - 1, -1, -1):
@@ -147,6 +147,14 @@ class Packer:
     def finished(self, cursor: Cursor) -> bool:
         """Whether nothing is left to run."""
         return cursor.sequence >= len(self.sequences)
+
+    def run_before(self, cursor: Cursor) -> tuple[int, int]:
+        """How many tokens are run before a cursor, and how many pairs of a query and a key."""
+        number, done = cursor.sequence, cursor.done
+        tokens, pairs = int(self.fresh[:number].sum()), int(self._pairs[:number].sum())
+        if done:
+            pairs += done * int(self.shared[number]) + done * (done + 1) // 2
+        return tokens + done, pairs
 
     def chunk(
         self, cursor: Cursor, *, tokens: int, outputs: int, keys: float = math.inf

@@ -281,7 +281,7 @@ class JobView(BaseModel):
     state: State
     stage: str = Field(description="The current step, in words.")
     ahead: int = Field(description="Jobs ahead of it in the queue.")
-    done: int = Field(description="Tokens that were scored.")
+    done: int = Field(description="The part of `total` that stands for the time taken so far.")
     total: int = Field(description="Tokens to score in all; 0 while that is not known.")
     seconds: float = Field(description="How long it has been running.")
     error: str | None = Field(description="Why it failed or was cancelled.")
