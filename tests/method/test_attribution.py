@@ -17,6 +17,7 @@ from ropelime.method.attribution import (
     evidence,
     fit,
     sharpened,
+    without_place,
 )
 from ropelime.method.scores import QuestionScores, Scores
 from ropelime.method.targets import Evidence, Instant
@@ -231,6 +232,24 @@ class TestInstant:
         assert (figures.notes, figures.masks_scored) == ((), 0)
         assert list(warn(given, found)) == []
         assert np.isnan(figures.r2)
+
+
+class TestTheLastPart:
+    """It stands next to the question, and counts 0.4 of what it moves there."""
+
+    def test_of_equal_parts(self) -> None:
+        np.testing.assert_allclose(without_place(np.full(4, 0.25)), np.array([1, 1, 1, 0.4]) / 3.4)
+
+    @pytest.mark.parametrize("shares", [[1.0], [0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+    def test_there_may_be_nothing_to_share_with(self, shares: list[float]) -> None:
+        np.testing.assert_array_equal(without_place(np.array(shares)), shares)
+
+    def test_only_the_signal_of_the_question_is_about_its_place(self) -> None:
+        """Shares of 1 and 8 of 9 without regard to the place: 1 and 3.2 of 4.2."""
+        moved = QuestionScores(np.full((3, 1), -1.0), np.array([[0.0], [1.0], [16.0]]))
+        found = fit(replace(scores(), question=moved), recipe(Evidence(0.5, 0.3, 0.2)), words=WORDS)
+        np.testing.assert_allclose(found.signals["question"], [1 / 4.2, 3.2 / 4.2])
+        np.testing.assert_allclose(found.signals["shift"], [8 / 9, 1 / 9])
 
 
 class TestFloor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from conftest import byte_level, tiny_model
 from ropelime import explain, load
 from ropelime.method import schedule
+from ropelime.method.attribution import Recipe, fit
 from ropelime.method.groups import divided, grid, has_groups
+from ropelime.method.scores import Scores
 from ropelime.surrogate.local import LocalSurrogate
 
 EVEN = np.ones(30) / 30
@@ -101,3 +104,19 @@ def test_a_given_sampler_or_budget_is_never_grouped(long_answer: Any) -> None:
     for given_one in ({"budget": 12}, {"sampler": "leave-one-out-first"}, {"scoring": "exact"}):
         e = explain(**{**long_answer, **given_one})
         assert "in groups" not in " ".join(e.diagnostics.notes)
+
+
+@pytest.mark.parametrize("target", ["nll", "kl", "shift"])
+def test_attention_that_another_target_needed_changes_no_fit(target: str) -> None:
+    rng = np.random.default_rng(0)
+    masks = np.concatenate([np.ones((1, 5), dtype=bool), rng.random((40, 5)) < 0.5])
+    logprob = -(~masks @ np.arange(1.0, 6.0))[:, None]
+    known: dict[str, Any] = {"tokens": np.ones(41, dtype=np.int64), "tokens_run": 0, "seconds": 0.0}
+    scores = Scores(
+        masks=masks, logprob=logprob, kl=-logprob, exact=np.ones(41, dtype=bool), distances={}, **known
+    )
+    recipe = Recipe.of(target, "uniform", "wls")
+    alone = fit(scores, recipe)
+    beside = fit(replace(scores, attention=np.full((1, 5), 0.2)), recipe)
+    assert np.array_equal(beside.weights, alone.weights)
+    assert not beside.grouped
