@@ -63,6 +63,11 @@ def test_where_the_median_is_zero_the_mean_takes_its_place() -> None:
     assert np.allclose(rope_weights([0, 0, 0, 3]), [1, 1, 1, math.exp(-9)])
 
 
+def test_distances_that_are_too_large_to_be_squared_weigh_nothing() -> None:
+    assert np.allclose(rope_weights([0, 1, 1, 1e200]), [1, math.exp(-1), math.exp(-1), 0])
+    assert np.allclose(Cosine(1e-200).weigh(scoring([[1, 1], [1, 0]])), [1, 0])
+
+
 def test_hamming() -> None:
     masks = [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]  # removed: 0, 1/4, 1/2, 1
     assert np.allclose(Hamming().weigh(scoring(masks)), np.exp([0, -1 / 4, -1, -4]))

@@ -106,7 +106,7 @@ class Cosine(Kernel):
     def weigh(self, scores: Scores) -> Floats:
         """Weights from the masks alone; the empty mask is at distance 1."""
         distance = 1.0 - np.sqrt(scores.masks.mean(1))
-        return np.asarray(np.exp(-((distance / self.width) ** 2)))
+        return _bell(distance, self.width)
 
 
 @dataclass(frozen=True)
@@ -136,4 +136,10 @@ def _gaussian(distance: Floats) -> Floats:
     if not others.any():
         return np.ones(len(distance))
     sigma = np.median(others) or others.mean()
-    return np.asarray(np.exp(-((distance / sigma) ** 2)))
+    return _bell(distance, float(sigma))
+
+
+def _bell(distance: Floats, width: float) -> Floats:
+    """``exp(-d^2 / width^2)``; a distance that is too large to be squared weighs nothing."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(-((distance / width) ** 2)))

@@ -23,6 +23,9 @@ _OWN_PART, _MEDIANS, _OF_FEW, _MANY = 0.25, 0.9, 0.2, 20
 # variate, so many standard deviations cover the level.
 _PRIOR, _CONTROLLED = 0.4, 2.0
 CACHED = 0.2
+# Masks that remove one or two features say little about those that remove more. Of few features, what
+# holds without residuals is added in part, until there are so many scores for each unknown.
+_ENOUGH, _REMOVED = 5, 2
 _TOO_FEW = 4  # exact scores, that of the full prompt among them
 _OWN = 1e-9  # one minus the leverage of a score that determines its own prediction
 _RIDGE = 1e-3  # of the mean variance of a column, so that features that always go together have a width
@@ -68,13 +71,18 @@ def estimate_uncertainty(
         return _spread(masks[some], targets[some], weights[some], coef, prior)
     masks, targets, weights = masks[used], targets[used], weights[used]
     few = len(masks) <= n + 2
+    many = min(1.0, n / _MANY)
+    noise = np.hypot(many * _MEDIANS * np.median(size), (1 - many) * _OF_FEW * typical)
+    without_residuals = _Z * np.hypot(noise, _OWN_PART * size)
     if few and (not shrinks or not typical or (masks.sum(1) >= n - 1).all()):
-        many = min(1.0, n / _MANY)
-        noise = np.hypot(many * _MEDIANS * np.median(size), (1 - many) * _OF_FEW * typical)
-        return Uncertainty(_Z * np.hypot(noise, _OWN_PART * size), float("nan"))
+        return Uncertainty(without_residuals, float("nan"))
     sure = _spread(masks, targets, weights, coef, typical if few else 0.0)
     if exact.all():
-        return sure
+        if (masks.sum(1) < max(n - _REMOVED, 1)).any():
+            return sure
+        lacking = np.clip((_ENOUGH * n - len(masks)) / ((_ENOUGH - 1) * n), 0.0, 1.0) * (1 - many)
+        half_width = np.hypot(sure.half_width, lacking * without_residuals)
+        return Uncertainty(half_width, sure.cv_correlation)
     return Uncertainty(np.hypot(sure.half_width, _Z * prior), sure.cv_correlation)
 
 
