@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from ropelime import Explanation, explain
-from ropelime.results.citations import NO_SOURCE, Cited
+from ropelime.results.citations import Cited
 from ropelime.results.serialization import from_dict
 from toy import additive, toy
 
@@ -41,7 +42,7 @@ def test_each_sentence_names_what_supports_it() -> None:
 
 
 def test_a_source_has_one_number_however_often_it_is_named() -> None:
-    c = cited([[1, 0], [2, 3], [0, 2], [0, 0]])
+    c = cited([[0.3, 0], [2.7, 3], [0, 2], [0, 0]])
     assert numbers(c) == [(1,), (1, 2)]
     assert features(c) == [1, 2]
 
@@ -49,21 +50,46 @@ def test_a_source_has_one_number_however_often_it_is_named() -> None:
 def test_opposing_features_are_not_sources() -> None:
     c = cited([[-3, -3], [1, 0], [0, 0], [0, 0]])
     assert features(c) == []
-    assert str(c) == f"Yes it is. [–] Now it was. [–]\n\n[–] {NO_SOURCE}"
+    assert str(c) == (
+        "Yes it is. [–] Now it was. [–]\n"
+        "\n[–] Not in the prompt: no part of the prompt was found to be its source."
+    )
+
+
+@pytest.mark.parametrize(("weight", "named"), [(0.076, True), (0.074, False)])
+def test_of_many_a_weight_must_be_clearly_above_uniform(weight: float, named: bool) -> None:
+    coef = np.zeros((20, 2))  # one and a half times a twentieth
+    coef[:, 0] = [weight, *[(1 - weight) / 19] * 19]
+    assert (numbers(toy_of(8 * coef).cite())[0] == (1,)) is named
+
+
+@pytest.mark.parametrize(("weight", "named"), [(0.16, (1, 2)), (0.14, (1,))])
+def test_of_few_a_sixth_is_enough(weight: float, named: tuple[int, ...]) -> None:
+    assert numbers(cited(4 * np.array([[1 - weight, 0], [weight, 0], [0, 0], [0, 0]])))[0] == named
+
+
+def test_fenced_code_gets_no_marks() -> None:
+    answer = "Now it was.\n```python\nwhile True:\n    Yes()\n```\nYes it is."
+    c = toy("a b", answer, surrogate=additive(np.ones((2, len(answer.split()))), -9.0)).cite()
+    before, code, after = str(c).partition("\n\n[")[0].split("```")
+    assert code == "python\nwhile True:\n    Yes()\n"
+    assert before.strip() != "Now it was."
+    assert after.strip() != "Yes it is."
 
 
 @pytest.mark.parametrize(
-    ("weight", "named"), [(0.38, True), (0.37, False)]
-)  # of four features, one and a half times a quarter
-def test_a_weight_must_be_clearly_above_uniform(weight: float, named: bool) -> None:
-    rest = (1 - weight) / 3
-    c = cited(4 * np.array([[weight, 0], [rest, 0], [rest, 0], [rest, 0]]))
-    assert (numbers(c)[0] == (1,)) is named
-
-
-def test_of_two_features_a_half_is_enough() -> None:
-    assert numbers(cited([[1, 0], [1, 0]]))[0] == (1, 2)
-    assert numbers(cited([[2, 0], [1, 0]]))[0] == (1,)
+    ("answer", "marks"),
+    [
+        ("1. Run it:\n\n   ```\n   lamp on\n   lamp off\n   ```\n\n2. Now it was.", 2),
+        ("> ```\n> lamp on\n> ```\n\nNow it was.", 1),
+        ("```x``` is a name.\nYes it is. Now it was.", 3),
+    ],
+)
+def test_fenced_code_is_what_markdown_takes_for_it(answer: str, marks: int) -> None:
+    text = toy("a b", answer, surrogate=additive(np.ones((2, len(answer.split()))), -9.0)).cite()
+    said = str(text).partition("\n\n[")[0]
+    assert len(re.findall(r"\[[–\d]\]", said)) == marks
+    assert not re.search(r"(lamp on|lamp off|^ *```|^> ```) \[", said, re.M)
 
 
 def test_small_weights_are_not_named_beside_a_large_one() -> None:
@@ -75,7 +101,7 @@ def test_small_weights_are_not_named_beside_a_large_one() -> None:
     assert numbers(toy_of(coef).cite())[0] == (1,)
 
 
-def test_a_plain_prompt_is_not_a_source_of_its_own_question() -> None:
+def test_a_question_among_the_features_is_no_source() -> None:
     prompt = "Kessel lies on the Dray. Salmon returned. Where does Kessel lie?"
     options: dict[str, Any] = {"features": "sentence", "sampler": "exhaustive"}
     e = toy(prompt, "On the Dray.", surrogate=additive([1.0, 0.0, 3.0], -4.2), **options)
@@ -88,7 +114,21 @@ def test_a_plain_prompt_is_not_a_source_of_its_own_question() -> None:
     assert alone.cite().sources == ()
     chat = [{"role": "user", "content": prompt}]
     e = toy(None, "On the Dray.", messages=chat, surrogate=additive([1.0, 0.0, 3.0], -4.2), **options)
-    assert e.cite().sources[0].text == "Where does Kessel lie?", "messages are sources by themselves"
+    assert [s.text for s in e.cite().sources] == [source.text], "the user's last message asks"
+    earlier = [*chat, {"role": "user", "content": "Say it."}]
+    coef = [1.0, 0.0, 3.0, 0.0]
+    e = toy(None, "On the Dray.", messages=earlier, surrogate=additive(coef, -4.2), **options)
+    assert e.cite().sources[0].text == "Where does Kessel lie?", "it is part of what came before"
+
+
+def test_what_only_its_question_moves_does_not_come_from_the_prompt() -> None:
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Where is Kessel?"}]
+    options: dict[str, Any] = {"messages": chat, "features": "sentence", "sampler": "exhaustive"}
+    recalled = toy(None, "On the Dray.", surrogate=additive([0.0, 3.0], -3.2), **options)
+    assert not recalled.grounding[0].grounded
+    assert recalled.grounding[0].sources == ()
+    given = toy(None, "On the Dray.", surrogate=additive([3.0, 0.0], -3.2), **options)
+    assert given.grounding[0].probability > recalled.grounding[0].probability
 
 
 def toy_of(coef: Any) -> Explanation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,17 +13,18 @@ from ropelime.errors import RopeLimeError
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
 from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
-from ropelime.text import segmentation
-from ropelime.text.lexical import pinned
+from ropelime.text.lexical import asks, question
 from ropelime.text.prompt import Span
-from ropelime.typing import Floats, Masks
+from ropelime.typing import Floats
 
 MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
-ENOUGH = 0.5  # a normalised weight this large is enough, however few features there are
+ENOUGH = 0.15  # a normalised weight this large is enough, however few features there are
 BESIDE = 0.125  # of the largest weight in the sentence: smaller ones are not cited beside it
-NO_SOURCE = "Not in the documents: no part of the prompt was found to be its source."
-_ASKS = ("?", "？", "؟")  # how a question ends
+_CODE = re.compile(  # a fenced block, also in a list or a quotation
+    r"^[ \t]*(?:(?:[>*+-]|\d{1,9}[.)])[ \t]+)*(`{3,}(?![^\n]*`)|~{3,}).*?(?:^[ \t>]*\1[`~]*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 MIN_CHANGE = 0.1  # nats per token: a sentence that no mask changed by more rests on nothing
 
 
@@ -68,6 +68,8 @@ class CitedSentence:
 class Cited:
     """An answer with its sources; ``str()`` gives it as plain text.
 
+    Fenced code gets no marks in the text, which would break it; ``sentences`` has its sources.
+
     Attributes:
         answer: The answer.
         sentences: Its sentences, with the numbers of their sources.
@@ -83,14 +85,14 @@ class Cited:
     def __str__(self) -> str:
         sources = [f"[{source.number}] {_line(source)}" for source in self.sources]
         if any(not sentence.sources for sentence in self.sentences):
-            sources.append(f"[–] {NO_SOURCE}")
+            sources.append(f"[–] {self._no_source}")
         return "\n".join([self._marked("[{}]", "[–]"), "", *sources])
 
     def to_markdown(self) -> str:
         """The same with Markdown footnotes; the answer keeps its Markdown, sources are escaped."""
         sources = [f"[^{source.number}]: {_escaped(_line(source))}" for source in self.sources]
         if any(not sentence.sources for sentence in self.sentences):
-            sources.append(f"[^none]: {NO_SOURCE}")
+            sources.append(f"[^none]: {self._no_source}")
         return "\n".join([self._marked("[^{}]", "[^none]"), "", *sources]).rstrip("\n") + "\n"
 
     def to_openai(
@@ -109,6 +111,11 @@ class Cited:
         """The answer in blocks of Anthropic's Messages API; see :func:`anthropic_blocks`."""
         return anthropic_blocks(self.explained, self._sourced())
 
+    @property
+    def _no_source(self) -> str:
+        place = "documents" if self.explained.prompt.kind == "context" else "prompt"
+        return f"Not in the {place}: no part of the prompt was found to be its source."
+
     def _sourced(self) -> list[SourcedSpan]:
         feature = {source.number: source.feature for source in self.sources}
         return [
@@ -118,10 +125,12 @@ class Cited:
 
     def _marked(self, mark: str, none: str) -> str:
         text, at = "", 0
+        code = [found.span() for found in _CODE.finditer(self.answer)]
         for sentence in self.sentences:
-            marks = "".join(mark.format(number) for number in sentence.sources) or none
-            text += self.answer[at : sentence.end] + f" {marks}"
+            text += self.answer[at : sentence.end]
             at = sentence.end
+            if not any(start < sentence.end <= end for start, end in code):  # a mark would break it
+                text += " " + ("".join(mark.format(number) for number in sentence.sources) or none)
         return text + self.answer[at:]
 
 
@@ -131,10 +140,10 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
     A sentence that probably comes from the prompt has the features as its sources whose share in it is
     at least
 
-    - one and a half times what it would be if all features were equal (or a half, if that is less), and
+    - one and a half times what it would be if all features were equal (or 15 %, if that is less), and
     - an eighth of the largest one in this sentence.
 
-    These are three at most. A plain prompt holds its question too, which is never a source.
+    These are three at most. A plain prompt or a chat holds its question too, which is never a source.
     """
     return tuple(
         replace(each, sources=_sources(e, *each.span)) if each.grounded else each
@@ -154,8 +163,16 @@ def judge_sentences(e: ExplanationData) -> tuple[GroundedSentence, ...]:
 
 def measure_sentences(e: ExplanationData, spans: Sequence[Span]) -> Measures:
     """What sentences owe to the prompt, by one surrogate."""
-    asked = pinned(e.prompt, e.features)
-    return measure(e.output, spans, e.output_spans, e.features, e.surrogate_scores, asked=asked)
+    return measure(
+        e.output,
+        spans,
+        e.output_spans,
+        e.features,
+        e.surrogate_scores,
+        asked=question(e.prompt, e.features),
+        asking=asks(e.prompt, e.features),
+        token_weights=e.token_weights,
+    )
 
 
 def _weights(e: ExplanationData, start: int, end: int) -> Floats:
@@ -167,7 +184,7 @@ def _weights(e: ExplanationData, start: int, end: int) -> Floats:
 
 
 def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
-    sources = ~_questions(e)
+    sources = ~asks(e.prompt, e.features)
     if not sources.any():
         return ()
     each = [_weights(part, start, end) * sources for part in e.members or (e,)]
@@ -180,19 +197,6 @@ def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, 
         SentenceSource(i, (f.start, f.end), float(shares[i]), f.part, e.prompt.where(f.part))
         for i, f in found
     )
-
-
-def _questions(e: ExplanationData) -> Masks:
-    """(n,) which features of a plain prompt are its question: they lie in a sentence that asks."""
-    asks = np.zeros(len(e.features), dtype=bool)
-    if e.prompt.kind == "prompt":
-        text = e.prompt.text
-        spans = [(a, b) for a, b in segmentation.sentences(text) if text[a:b].rstrip().endswith(_ASKS)]
-        starts = [start for start, _ in spans]
-        for i, feature in enumerate(e.features):
-            at = bisect_right(starts, feature.start) - 1
-            asks[i] = at >= 0 and feature.end <= spans[at][1]
-    return asks
 
 
 def cite(e: ExplanationData) -> Cited:

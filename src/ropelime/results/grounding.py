@@ -5,7 +5,12 @@ the features the surrogate is surprised by the sentence, and with them less; the
 that is gone. *Covered*: the words of the sentence that one single feature has, rare ones counting for
 more. A mere yes or no says what the question says, so its words are those of the question. Both count
 for the sentence itself and, as means, for the whole answer: an answer that was written from the
-documents is so in most of its sentences. ``python -m benchmarks believe`` learns how much.
+documents is so in most of its sentences. An answer that has few words of the prompt is *foreign* to it:
+any text before an answer explains some of that. ``python -m benchmarks calibrate`` learns how much
+each counts.
+
+A question that is itself among the features explains its answer, whoever knows it: what it has and
+what it moves does not count for a source.
 """
 
 from __future__ import annotations
@@ -21,11 +26,11 @@ from ropelime.text import segmentation
 from ropelime.text.features import Feature
 from ropelime.text.lexical import coverage_by, words
 from ropelime.text.prompt import Span
-from ropelime.typing import Floats
+from ropelime.text.similarity import is_bare
+from ropelime.typing import Floats, Masks
 
 _GROUNDED = 0.5  # a sentence of a smaller chance is said to have no source
-# Answers that repeat nothing: they say that what was asked is so, or is not.
-_BARE = {"yes", "no", "true", "false", "ja", "nein", "oui", "non", "sí", "si", "sì", "да", "нет"}
+_FAMILIAR = 0.3  # of its words, on average: an answer of which features have fewer is foreign
 _SURE = 0.5  # nats: a sentence without any surprise has nothing to explain
 
 
@@ -94,17 +99,27 @@ class Measures:
     @property
     def grounded(self) -> Floats:
         """The chance of each sentence that it comes from the prompt."""
-        return np.array([chance("grounded", each) for each in self.inputs])
+        return np.array([sentence_chance(each) for each in self.inputs])
 
     @property
     def inputs(self) -> list[Mapping[str, float]]:
-        """What that chance is estimated from."""
+        """What that chance is estimated from, see :func:`sentence_chance`."""
         explained, covered = float(self.share @ self.explained), float(self.share @ self.covered)
         whole = {"answer_explained": explained, "answer_covered": covered}
         return [
             {"explained": float(e), "covered": float(c), **whole}
             for e, c in zip(self.explained, self.covered, strict=True)
         ]
+
+
+def completed(measured: Mapping[str, float]) -> dict[str, float]:
+    """What was measured of a sentence, with what follows from it."""
+    return {**measured, "foreign": max(0.0, 1.0 - measured["answer_covered"] / _FAMILIAR)}
+
+
+def sentence_chance(measured: Mapping[str, float]) -> float:
+    """The chance that a sentence comes from the prompt, by :attr:`Measures.inputs`."""
+    return chance("grounded", completed(measured))
 
 
 def measure(
@@ -115,6 +130,8 @@ def measure(
     scores: Scores,
     *,
     asked: str,
+    asking: Masks | None = None,
+    token_weights: Floats | None = None,
 ) -> Measures:
     """Measure the sentences of an answer.
 
@@ -124,10 +141,16 @@ def measure(
         output_spans: Where its tokens lie.
         features: The parts of the prompt.
         scores: The full prompt first, then the prompt with no feature.
-        asked: The text of the prompt outside the features: the question, if there is one.
+        asked: What the prompt asks.
+        asking: (n,) which features ask, and so are no source; none if None.
+        token_weights: (n, T) the weight of each feature for each token; what those that ask weigh of a
+            token is taken from its rise.
     """
     with_all, without = scores.logprob[0], scores.logprob[1]
     rise = np.maximum(with_all - without, 0.0)
+    if asking is not None and token_weights is not None and asking.any():
+        rise = rise * _of(~asking, token_weights)
+        features = [f for f, asks in zip(features, asking, strict=True) if not asks]
     parts = [set(words(feature.text)) for feature in features]
     tokens, gain, explained, covered = [], [], [], []
     for start, end in sentences:
@@ -136,10 +159,16 @@ def measure(
         tokens.append(len(inside))
         gain.append(risen / len(inside))
         explained.append(risen / (risen + max(left, 0.0) + _SURE))
-        said = words(output[start:end])
-        text = asked if said and _BARE.issuperset(said) else output[start:end]
+        text = asked if is_bare(output[start:end]) else output[start:end]
         covered.append(float(coverage_by(words(text), parts).max(initial=0.0)))
     return Measures(*(np.array(each, dtype=float) for each in (tokens, gain, explained, covered)))
+
+
+def _of(sources: Masks, token_weights: Floats) -> Floats:
+    """(T,) the part of what speaks for a token that some features have; 1 where nothing does."""
+    weights = np.maximum(token_weights, 0.0)
+    total = weights.sum(0)
+    return np.where(total > 0, weights[sources].sum(0) / np.where(total > 0, total, 1.0), 1.0)
 
 
 def sentences_of(output: str, span: Span, output_spans: Sequence[Span]) -> tuple[Span, ...]:
