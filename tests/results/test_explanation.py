@@ -114,6 +114,11 @@ def test_a_span_can_be_narrowed_and_not_widened() -> None:
         part.for_output(3, 9)
 
 
+def test_a_span_of_white_space_has_no_source() -> None:
+    with pytest.raises(InputError, match=r"^The span \(3, 4\) contains only white space; choose"):
+        TOY.for_output(3, 4)
+
+
 @pytest.mark.parametrize("span", [(-1, 3), (3, 3), (5, 2), (0, 10)])
 def test_a_span_outside_the_output(span: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="0 <= start < end <= 9 is needed"):
@@ -476,6 +481,12 @@ def test_where_chunks_come_from_is_saved_and_old_files_load(tmp_path: Path) -> N
     data["prompt"]["origins"] = [{"source": "a", "sheet": "b"}]
     with pytest.raises(InputError, match="damaged"):
         from_dict(data)
+
+
+def test_figures_that_are_large_whole_numbers_can_be_shown() -> None:
+    data = json.loads(TOY.to_json())
+    data["diagnostics"]["r2"] = 10**40
+    assert from_dict(data).diagnostics.has_residuals(2)
 
 
 def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:

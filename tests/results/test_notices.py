@@ -42,6 +42,31 @@ def test_messages_that_end_with_the_answer() -> None:
     assert "answer itself" not in warnings(explained(messages=[*CHAT, said]))
 
 
+def test_a_document_that_is_the_answer() -> None:
+    output = (
+        f"{ANSWER} It stands by the river, and its wheel has been turned by an engine since the flood."
+    )
+    e = explained(context=["A mill.", f"{output}\n"], question="When?", output=output)
+    assert "Document 2 is the answer itself" in warnings(e)
+    assert e.trust.value <= WARNED
+    quoted = [ANSWER, "A mill.", f"{output} It is red."]
+    assert "answer itself" not in warnings(explained(context=quoted, question="When?", output=output))
+    assert "answer itself" not in warnings(explained(context=quoted, question="When?"))
+    chinese = "磨坊是1882年建造的。它坐落在河边，后来由发动机带动。"
+    assert "Document 1 is the answer" in warnings(explained(context=[chinese, "河。"], output=chinese))
+    address = "Mill Lane 5\n12345 Kessel"
+    quoted = explained(context=["A mill.", address], question="Where?", output=address)
+    assert "answer itself" not in warnings(quoted)
+
+
+def test_a_first_part_that_stands_in_the_prompt_twice() -> None:
+    e = explained(context=[ANSWER, "A mill.", f"{ANSWER}\n"], question="When?")
+    assert "stands in the prompt 2 times" in warnings(e)
+    cause = next(verdict for verdict in e.verdicts if verdict.name == "cause")
+    assert cause.probability <= WARNED
+    assert "2 times" not in warnings(explained(context=[ANSWER, "A mill."], question="When?"))
+
+
 def test_an_answer_that_stands_in_the_question() -> None:
     context = ["A mill.", "Another mill."]
     e = explained(context=context, question=f"Is it true? {ANSWER}")

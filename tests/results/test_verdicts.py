@@ -57,10 +57,8 @@ def test_known_values() -> None:
     assert tuple(found) == VERDICTS
     assert found["rests"] == pytest.approx(chance("rests", known))
     assert found["understood"] == pytest.approx(chance("understood", known))
-    grounded = chance(
-        "grounded",
-        {"explained": 0.8, "covered": 0.9, "answer_explained": 0.6, "answer_covered": 0.675},
-    )
+    measured = {"explained": 0.8, "covered": 0.9, "answer_explained": 0.6, "answer_covered": 0.675}
+    grounded = chance("grounded", {**measured, "foreign": 0.0})
     assert found["cause"] == pytest.approx(grounded * chance("cause", known))
 
 
@@ -74,8 +72,17 @@ def test_a_clear_case_and_a_hopeless_one() -> None:
     clear, hopeless = trust(0.8), trust(0.8, measures(0.0, 0.0, 0.0))
     assert clear.value > 0.7
     assert hopeless.value < 0.05
-    assert "very likely be another" in clear.verdicts[0].text
-    assert "nothing in it comes from them" in hopeless.verdicts[0].text
+    assert "very likely be different" in clear.verdicts[0].text
+    assert "No sign was found" in hopeless.verdicts[0].text
+    assert hopeless.text == hopeless.verdicts[0].text, "the reason of all the others"
+
+
+def test_a_cause_of_an_answer_that_may_be_given_without_the_prompt() -> None:
+    by_heart = measures(0.05, 0.9, 1.0)  # all of it stands in the prompt, and would be said without it
+    rests, cause, _ = trust(0.9, by_heart).verdicts
+    assert rests.probability < 0.4 < 0.6 <= cause.probability
+    assert cause.text.startswith("What the prompt adds to the answer")
+    assert trust(0.9).verdicts[1].text.startswith("The first part is")
 
 
 @pytest.mark.parametrize("name", VERDICTS)

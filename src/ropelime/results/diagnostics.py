@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,12 +14,16 @@ from ropelime.results.verdicts import Name
 from ropelime.text.features import Feature
 from ropelime.text.lexical import pinned
 from ropelime.text.prompt import Prompt
+from ropelime.text.segmentation import sentences
+from ropelime.text.similarity import words
+from ropelime.typing import Floats
 
 _SURPRISED = -4.0  # nats a token: below this the surrogate would hardly have said it itself
 _INDEPENDENT = 0.1  # nats a token: features that move the answer by less do not matter to it
 _POOR_FIT = 0.3
 _FEW = 5.0
 _MANY_TOKENS = 1.2  # for each character
+_QUOTED = 2, 20  # sentences and words: a document of fewer may be the answer because it was quoted
 _EXACT = 1 - 1e-6  # R²: what is left over is rounding
 
 
@@ -48,7 +53,7 @@ class Diagnostics:
 
     def has_residuals(self, features: int) -> bool:
         """Whether R² says something: not where any fit of so many features would be exact."""
-        return np.isfinite(self.r2) and not (self.masks_scored == features and self.r2 >= _EXACT)
+        return math.isfinite(self.r2) and not (self.masks_scored == features and self.r2 >= _EXACT)
 
 
 def diagnose(
@@ -143,6 +148,12 @@ def notice(
             "The last message is the answer itself, so the answer is explained by itself. Leave that "
             "message out.",
         )
+    elif (number := _repeated(prompt, output, answer)) is not None:
+        yield (
+            "rests",
+            f"Document {number} is the answer itself, so the answer is explained by itself. If it is a "
+            "copy of the answer, leave it out.",
+        )
     elif len(answer.split()) > 1 and answer in " ".join(pinned(prompt, features).split()):
         yield (
             "rests",
@@ -155,3 +166,25 @@ def notice(
             "The surrogate cuts this answer into more tokens than it has characters: it hardly knows "
             "this script. Choose a surrogate that does.",
         )
+
+
+def twins(features: Sequence[Feature], weights: Floats) -> Iterator[tuple[Name, str]]:
+    """That the first part stands in the prompt more than once, and so may not be needed."""
+    texts = [" ".join(feature.text.split()) for feature in features]
+    times = texts.count(texts[int(np.argmax(np.abs(weights)))])
+    if times > 1 and weights.any():
+        yield (
+            "cause",
+            f"The first part stands in the prompt {times} times: without one of them, the answer may "
+            "well stay the same.",
+        )
+
+
+def _repeated(prompt: Prompt, output: str, answer: str) -> int | None:
+    """Which document, from 1, is the answer and nothing else; a short one may well be quoted."""
+    least_sentences, least_words = _QUOTED
+    short = len(sentences(output)) < least_sentences or len(words(answer)) < least_words
+    if prompt.kind != "context" or short:
+        return None
+    texts = (" ".join(prompt.text[start:end].split()) for start, end in prompt.parts)
+    return next((number for number, text in enumerate(texts, 1) if text == answer), None)

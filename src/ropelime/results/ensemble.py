@@ -17,6 +17,7 @@ from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
 _AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which the verdict says so
+_DIGITS = 9  # of weights whose sizes sum to one; what is behind them is rounding
 
 
 def combine(members: Sequence[ExplanationData]) -> ExplanationData:
@@ -36,12 +37,12 @@ def combine(members: Sequence[ExplanationData]) -> ExplanationData:
     # A member whose weights are all zero contributes nothing.
     totals = [float(np.abs(m.weights).sum()) or np.inf for m in members]
     each = np.stack([m.weights / total for m, total in zip(members, totals, strict=True)])
-    weights = each.mean(0)
-    pairs = combinations(np.abs(each), 2)
+    weights = each.mean(0).round(_DIGITS)
+    pairs = combinations(np.abs(each).round(_DIGITS), 2)  # or noise around zero would be ranked
     # Mean pairwise rank correlation; 0 where one has no ranking.
     agreement = float(np.mean([np.nan_to_num(rank_correlation(a, b)) for a, b in pairs]))
     intervals = _intervals(members, each, totals)
-    first_of_all = int(np.argmax(np.abs(weights)))
+    first_of_all = int(np.argmax(np.abs(weights)))  # of equal ones the first
     shares = [
         (float(m.normalized_weights.max()), float(m.normalized_weights[first_of_all])) for m in members
     ]

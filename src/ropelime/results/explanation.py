@@ -14,12 +14,12 @@ from ropelime.method.interactions import Interaction
 from ropelime.method.scores import Scores
 from ropelime.results import grounding
 from ropelime.results.close import READ, CloseReading
-from ropelime.results.diagnostics import Diagnostics, diagnose, notice, warn
+from ropelime.results.diagnostics import Diagnostics, diagnose, notice, twins, warn
 from ropelime.results.verdicts import Trust, Verdict, judge
 from ropelime.results.verification import Verified
 from ropelime.text.actions import is_call
 from ropelime.text.features import Feature
-from ropelime.text.lexical import coverage, pinned, shared_words
+from ropelime.text.lexical import coverage, pinned, shared_words, stems
 from ropelime.text.passages import reduced
 from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats, Ints
@@ -247,7 +247,8 @@ def explained(
     start, end = known["span"]
     answer, spans = known["output"][start:end], known["output_spans"]
     noticed = notice(known["prompt"], known["features"], answer, len(spans))
-    warnings = (*warn(scores, attribution), *noticed)
+    repeated = twins(known["features"], attribution.weights)
+    warnings = (*warn(scores, attribution), *noticed, *repeated)
     sentences = grounding.sentences_of(known["output"], known["span"], spans)
     asked = pinned(known["prompt"], known["features"])
     measured = grounding.measure(
@@ -337,6 +338,10 @@ def slice_output(e: ExplanationData, start: int, end: int) -> ExplanationData:
         part = replace(part, config={**part.config, READ: e.config[READ]})
         return widened(part, close, e.prompt, e.features)
     first, last = e.tokens_in(start, end)
+    if not grounding.sentences_of(e.output, (start, end), e.output_spans[first:last]):
+        raise InputError(
+            f"The span ({start}, {end}) contains only white space; choose one with text in it."
+        )
     return explained(
         fit_span(e, start, end), e.surrogate_scores.columns(first, last),
         requested=e.diagnostics.masks_requested, notes=e.diagnostics.notes,
@@ -374,5 +379,5 @@ def _fit(e: ExplanationData, start: int, end: int, *, tokens: bool) -> Attributi
     if said == e.output or is_call(said):
         words = shared_words(e.prompt, e.features, said)
     else:
-        words = coverage(said, [feature.text for feature in e.features])
+        words = coverage(said, [feature.text for feature in e.features], terms=stems)
     return fit(scores, recipe, words=words, tokens=tokens)

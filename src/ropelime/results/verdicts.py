@@ -25,26 +25,45 @@ _UNTESTED = " No part was removed to test it."
 # By the least chance that each sentence is said at.
 _WORDS: Mapping[Name, tuple[tuple[float, str], ...]] = {
     "rests": (
-        (0.85, "The answer rests on these parts: without them it would very likely be another."),
-        (0.6, "The answer probably rests on these parts: without them it would be another."),
-        (0.4, "It is open whether the answer rests on these parts or would be given without them."),
-        (0.15, "The answer would perhaps be given without these parts, too."),
-        (0.0, "The answer does not seem to rest on these parts: nothing in it comes from them."),
+        (0.85, "The answer rests on these parts: without them it would very likely be different."),
+        (0.6, "The answer probably rests on these parts: without them it would be different."),
+        (0.4, "It is unclear whether the answer rests on these parts or would be given without them."),
+        (0.15, "The answer might have been given without these parts, too."),
+        (
+            0.0,
+            "No sign was found that the answer rests on these parts: it may come from elsewhere, or "
+            "say the same in other words.",
+        ),
     ),
     "cause": (
         (0.85, "The first part is very likely a cause: without it the answer changes or weakens."),
         (0.6, "The first part is probably a cause: without it the answer changes or weakens."),
         (0.4, "The first part may be a cause or only evidence. Look at more than the first."),
-        (0.15, "The first part is perhaps evidence, but hardly a cause on its own."),
+        (0.15, "The first part may be evidence, but it is unlikely to be a cause by itself."),
         (0.0, "No single part was found to be a cause."),
     ),
     "understood": (
-        (0.85, "The surrogate follows this answer: its weights very likely hold for other ablations."),
-        (0.6, "The surrogate probably follows this answer: its weights hold for other ablations."),
+        (
+            0.85,
+            "The surrogate follows this answer: its weights very likely predict what happens when "
+            "other parts are removed.",
+        ),
+        (
+            0.6,
+            "The surrogate probably follows this answer: its weights should predict what happens when "
+            "other parts are removed.",
+        ),
         (0.4, "The surrogate follows this answer in part. Treat the weights as rough."),
         (0.0, "The surrogate hardly follows this answer. Treat the ranking as a hint only."),
     ),
 }
+
+# What is said of a cause where the answer may well be given without the prompt: it only weakens.
+_ADDS = (
+    (0.85, "What the prompt adds to the answer very likely needs the first part."),
+    (0.6, "What the prompt adds to the answer probably needs the first part."),
+)
+_DOUBTFUL, _HARDLY = 0.4, 0.15  # chances that an answer rests on its prompt
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,8 @@ class Trust:
 
     Attributes:
         value: 0 to 1: the least chance of the verdicts.
-        text: The sentence of that verdict.
+        text: The sentence of that verdict; where the answer hardly rests on the prompt, the one that
+            says so.
         verdicts: All of them; empty in files of older releases.
     """
 
@@ -97,7 +117,7 @@ def judge(scores: Scores, fitted: Attribution, measured: Measures, warned: Mappi
     if leaves_open(fitted.weights, fitted.half_width):
         warned = {**warned, "cause": "an interval from nothing to everything"}
     chances = {name: min(p, WARNED) if name in warned else p for name, p in chances.items()}
-    said = {name: _said(name, p) for name, p in chances.items()}
+    said = {name: _said(name, p, chances["rests"]) for name, p in chances.items()}
     if not fitted.from_masks:
         said["cause"] += _UNTESTED
     if blind := _blind(scores, fitted):
@@ -128,14 +148,15 @@ def judge_together(
     """
     follow = 0.5 + 0.5 * max(agreement, 0.0)
     factors = [{"cause": _cause(of_all) / _cause(own), "understood": follow} for own, of_all in shares]
-    verdicts = []
+    verdicts: list[Verdict] = []
     for each in zip(*(trust.verdicts for trust in members), strict=True):
         name = each[0].name
         pairs = zip(each, factors, strict=True)
         probability = float(np.mean([v.probability * factor.get(name, 1.0) for v, factor in pairs]))
         if name == "cause" and nothing_known:
             probability = min(probability, WARNED)
-        text = _said(name, probability)
+        rests = verdicts[0].probability if verdicts else probability
+        text = _said(name, probability, rests)
         if name == "understood":
             text = f"{alike} {text}"
         elif name == "cause" and probability <= _BLIND and len({v.text for v in each}) == 1:
@@ -152,9 +173,17 @@ def _cause(share: float) -> float:
 
 
 def _summed(verdicts: Iterable[Verdict]) -> Trust:
+    """The least chance, with its sentence.
+
+    Where the answer hardly rests on its prompt, that is the reason for any other low chance, so it is
+    said instead, unless the sentence gives a reason of its own.
+    """
     every = tuple(verdicts)
-    least = min(every, key=lambda verdict: verdict.probability)
-    return Trust(least.probability, least.text, every)
+    rests, least = every[0], min(every, key=lambda verdict: verdict.probability)
+    usual = _said(least.name, least.probability, rests.probability)
+    reasoned = least.text.removesuffix(_UNTESTED) != usual
+    said = least if reasoned or rests.probability >= _HARDLY else rests
+    return Trust(least.probability, said.text, every)
 
 
 def inputs(fitted: Attribution, measured: Measures) -> dict[str, float]:
@@ -193,5 +222,9 @@ def leaves_open(weights: Floats, half_width: Floats) -> bool:
     return bool(((size <= half_width) & (size + half_width >= size.sum())).any())
 
 
-def _said(name: Name, probability: float) -> str:
-    return next(text for least, text in _WORDS[name] if probability >= least)
+def _said(name: Name, probability: float, rests: float) -> str:
+    """A chance in words, given the chance that the answer rests on its prompt."""
+    words = _WORDS[name]
+    if name == "cause" and rests < _DOUBTFUL and probability >= _ADDS[-1][0]:
+        words = _ADDS
+    return next(text for least, text in words if probability >= least)
