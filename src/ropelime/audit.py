@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ropelime.errors import InputError
-from ropelime.explain import Explanation, explain
+from ropelime.explain import Explanation, explain, read_chunks
 from ropelime.files import Savable
 from ropelime.integrations.messages import as_messages
 from ropelime.options import OptionKeywords, Options, takes_options
@@ -17,7 +17,6 @@ from ropelime.results.audit import WORDED, AuditData, judged
 from ropelime.surrogate.base import Surrogate
 from ropelime.text.annotated import read_answer
 from ropelime.text.documents import read_documents, with_documents
-from ropelime.text.integrations import as_chunks
 from ropelime.text.prompt import check_text, read_prompt
 from ropelime.views import pages
 
@@ -81,7 +80,7 @@ def audit(
     if isinstance(count_from, bool) or not isinstance(count_from, int) or count_from < 0:
         raise InputError(f"count_from must be a whole number that is not negative, not {count_from!r}.")
     Options.of(options, caller="audit")  # refuses what is wrong before anything is read
-    chunks, chat = as_chunks(context), with_documents(as_messages(messages))
+    chunks, chat = read_chunks(context), with_documents(as_messages(messages))
     given = read_prompt(prompt, chunks, question, chat)
     documents = read_documents(given, chunks if chunks is not None else chat, first=count_from)
     answer = read_answer(check_text("output", output) if isinstance(output, str) else output, documents)

@@ -1,15 +1,24 @@
-"""An answer's own citations, checked: each mark is confirmed, refuted, unsupported or unknown."""
+"""An answer's own citations, checked: each mark is confirmed, refuted, unsupported or unknown.
+
+A statement that repeats a document and adds something to it is as likely as one that does not. So its
+words count, too: no mark is confirmed if half of what the statement says beyond the question, or more,
+stands in no part of the prompt; nor if the cited documents have no more than half of it and another
+document has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from ropelime.results.citations import ground
 from ropelime.results.explanation import ExplanationData
 from ropelime.results.grounding import GroundedSentence
+from ropelime.results.unsaid import Words, own_words, read
 from ropelime.text.documents import Document, Documents
+from ropelime.text.lexical import question
 from ropelime.text.marks import FoundMark, MarkedAnswer
 from ropelime.text.prompt import Span
 
@@ -21,6 +30,9 @@ WORDED = {
     "unknown": "names no known document",
     "uncited": "rests on a document, and no mark says so",
 }
+_LACKING = "half or more of what the statement says is not in it"
+_CERTAIN = 0.995  # beyond it a chance would round to 100 %
+_LISTED = 6  # words that no document has
 FORMAT, VERSION = "ropelime.audit", 1
 
 
@@ -51,6 +63,7 @@ class Statement:
         text: Its text without marks.
         probability: That it comes from the prompt.
         sources: The documents that it comes from, the largest share first.
+        missing: Its words and numbers that no part of the prompt has.
     """
 
     start: int
@@ -58,6 +71,21 @@ class Statement:
     text: str
     probability: float
     sources: tuple[DocumentSource, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def chance(self) -> str:
+        """The probability in per cent."""
+        p = self.probability
+        return ">99%" if p > _CERTAIN else "<1%" if p < 1 - _CERTAIN else f"{p:.0%}"
+
+    @property
+    def unsaid(self) -> str:
+        """What no part of the prompt has, in words; empty if there is nothing."""
+        if not self.missing:
+            return ""
+        more = ", …" if len(self.missing) > _LISTED else ""
+        return f"not in any document: {', '.join(self.missing[:_LISTED])}{more}"
 
 
 @dataclass(frozen=True)
@@ -71,8 +99,8 @@ class Mark:
         documents: Numbers of the documents that it cites; several if they are chunks of one file.
         name: How to show what it cites.
         verdict: ``confirmed``; ``refuted``, if the statement comes from other documents;
-            ``unsupported``, if it comes from none; ``unknown``, if the mark cites no known
-            document.
+            ``unsupported``, if it comes from none or too little of it is in them; ``unknown``, if the
+            mark cites no known document.
         statement: What it is about.
         better: The document that the statement comes from, where the mark is refuted or unknown.
         quote: What it quotes from the document; empty where it quotes nothing.
@@ -92,11 +120,22 @@ class Mark:
 
     @property
     def why(self) -> str:
-        """The verdict in words."""
-        says = WORDED.get(self.verdict, "the statement comes from it")
+        """The verdict in words, with the chance that the statement comes from the prompt."""
+        chance, unsaid = self.statement.chance, self.statement.unsaid
+        if self.verdict == "confirmed":
+            says = [f"the statement probably comes from it ({chance})"]
+            unsaid = f"but {unsaid}" if unsaid else ""
+        elif self.verdict == "unsupported":
+            says = [
+                f"{_LACKING if self.statement.sources else WORDED['unsupported']} (chance {chance})"
+            ]
+        else:
+            says = [WORDED[self.verdict]]
         if self.better is not None:
-            says += f"; the source is {self.better.name}"
-        return says + ("; the quotation is not in the document" if self.quote_found is False else "")
+            says.append(f"the source is probably {self.better.name} ({chance})")
+        if self.quote_found is False:
+            says.append("the quotation is not in the document")
+        return "; ".join(filter(None, [*says, unsaid]))
 
 
 @dataclass(frozen=True)
@@ -147,17 +186,55 @@ def judged(
     e: ExplanationData, answer: MarkedAnswer, documents: Documents, *, fail_on: Sequence[str]
 ) -> AuditData:
     """The marks of an answer against the explanation of the answer without them."""
-    sentences = ground(e)
-    marks, marked = [], set()
-    for mark in answer.marks:
-        about = _about(mark, answer, sentences)
-        marked.update(about)
-        marks.append(_mark(mark, about, answer, sentences, documents))
-    rest = [
-        _statement(answer, [each], documents) for i, each in enumerate(sentences) if i not in marked
+    sentences, said = ground(e), _Said(e, documents)
+    abouts = [_about(mark, answer, sentences) for mark in answer.marks]
+    marks = [
+        _mark(mark, about, answer, sentences, said, _beside(about, abouts, answer.marks, documents))
+        for mark, about in zip(answer.marks, abouts, strict=True)
     ]
+    marked = {i for about in abouts for i in about}
+    rest = [_statement(answer, [each], said) for i, each in enumerate(sentences) if i not in marked]
     uncited = tuple(each for each in rest if each.sources)
     return AuditData(answer.text, tuple(marks), uncited, tuple(fail_on), e)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the prompt says, by words.
+
+    Attributes:
+        e: The explanation.
+        documents: The documents.
+    """
+
+    e: ExplanationData
+    documents: Documents
+    _read: dict[int, Words] = field(default_factory=dict)
+
+    @cached_property
+    def _asked(self) -> Words:
+        return read(question(self.e.prompt, self.e.features))
+
+    @cached_property
+    def _anywhere(self) -> Words:
+        return read(self.e.prompt.text, *(name for each in self.documents.all for name in each.names))
+
+    def own(self, statement: str) -> dict[str, str]:
+        """What a statement says beyond the question, by words."""
+        return own_words(statement, self._asked, self._anywhere)
+
+    def missing(self, own: Mapping[str, str]) -> tuple[str, ...]:
+        """Those words that no part of the prompt has."""
+        return tuple(word for key, word in own.items() if not self._anywhere.has(key))
+
+    def held(self, own: Iterable[str], documents: Iterable[Document]) -> int:
+        """How many of them some documents have together."""
+        words = []
+        for each in documents:
+            if each.index not in self._read:
+                self._read[each.index] = read(each.text, *each.names)
+            words.append(self._read[each.index])
+        return sum(any(word.has(key) for word in words) for key in own)
 
 
 def _about(mark: FoundMark, answer: MarkedAnswer, sentences: Sequence[GroundedSentence]) -> list[int]:
@@ -179,25 +256,38 @@ def _about(mark: FoundMark, answer: MarkedAnswer, sentences: Sequence[GroundedSe
     return before[-1:] or [0]
 
 
+def _beside(
+    about: Sequence[int],
+    abouts: Sequence[Sequence[int]],
+    marks: Sequence[FoundMark],
+    documents: Documents,
+) -> list[Document]:
+    """The documents that all marks cite which are about one of these sentences."""
+    shared = (m for m, other in zip(marks, abouts, strict=True) if not {*about}.isdisjoint(other))
+    return [each for mark in shared for each in documents.cited(mark.reference)]
+
+
 def _mark(
     mark: FoundMark,
     about: Sequence[int],
     answer: MarkedAnswer,
     sentences: Sequence[GroundedSentence],
-    documents: Documents,
+    said: _Said,
+    beside: Sequence[Document],
 ) -> Mark:
-    cited = documents.cited(mark.reference)
+    cited = said.documents.cited(mark.reference)
     statement = _statement(
-        answer, [sentences[i] for i in about if 0 <= i < len(sentences)], documents, mark.about
+        answer, [sentences[i] for i in about if 0 <= i < len(sentences)], said, mark.about
     )
     sources = {source.document for source in statement.sources}
+    better = statement.sources[0] if sources else None
     verdict: MarkVerdict = "refuted"
     if not cited:
         verdict = "unknown"
     elif not sources:
         verdict = "unsupported"
     elif sources & {each.number for each in cited}:
-        verdict = "confirmed"
+        verdict, better = _by_words(statement, beside, said)
     quote = mark.reference.quote
     return Mark(
         start=mark.start,
@@ -207,10 +297,27 @@ def _mark(
         name=_cited_name(mark, cited),
         verdict=verdict,
         statement=statement,
-        better=statement.sources[0] if verdict in ("refuted", "unknown") and sources else None,
+        better=better if verdict in ("refuted", "unknown") else None,
         quote=quote,
         quote_found=any(each.quotes(quote) for each in cited) if quote and cited else None,
     )
+
+
+def _by_words(
+    statement: Statement, cited: Sequence[Document], said: _Said
+) -> tuple[MarkVerdict, DocumentSource | None]:
+    """The verdict on a mark whose document the statement comes from, and the document that has more."""
+    own = said.own(statement.text)
+    half = len(own) / 2
+    if own and len(statement.missing) >= half:
+        return "unsupported", None
+    if said.held(own, cited) > half or not own:
+        return "confirmed", None
+    more = {each.number for each in said.documents.all if said.held(own, [each]) > half}
+    if not more:
+        return "confirmed", None
+    better = next((source for source in statement.sources if source.document in more), None)
+    return ("unsupported", None) if better is None else ("refuted", better)
 
 
 def _cited_name(mark: FoundMark, cited: Sequence[Document]) -> str:
@@ -226,7 +333,7 @@ def _cited_name(mark: FoundMark, cited: Sequence[Document]) -> str:
 def _statement(
     answer: MarkedAnswer,
     sentences: Sequence[GroundedSentence],
-    documents: Documents,
+    said: _Said,
     about: Span | None = None,
 ) -> Statement:
     """Sentences as one statement, with the documents that they come from."""
@@ -238,7 +345,7 @@ def _statement(
         inside = answer.clean[start:end]
         start += len(inside) - len(inside.lstrip())
         span = (start, start + len(inside.strip())) if inside.strip() else span
-    found: dict[int, DocumentSource] = {}
+    documents, found = said.documents, dict[int, DocumentSource]()
     for source in (source for sentence in sentences for source in sentence.sources):
         document = documents.at(*source.span)
         if document is None:
@@ -250,4 +357,6 @@ def _statement(
         found[document.number] = DocumentSource(document.number, str(document), text, share)
     order = sorted(found.values(), key=lambda source: -source.share)
     probability = sum(sentence.probability for sentence in sentences) / len(sentences)
-    return Statement(*answer.to_text(*span), answer.clean[slice(*span)], probability, tuple(order))
+    text = answer.clean[slice(*span)]
+    missing = said.missing(said.own(text))
+    return Statement(*answer.to_text(*span), text, probability, tuple(order), missing)

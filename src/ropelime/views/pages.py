@@ -43,7 +43,10 @@ def audit_page(audit: AuditData) -> str:
         for mark in audit.marks
     ]
     names = (", ".join(source.name for source in each.sources) for each in audit.uncited)
-    uncited = [[_text(e.text), _text(name)] for e, name in zip(audit.uncited, names, strict=True)]
+    uncited = [
+        [_text(e.text), _text("; ".join(filter(None, (f"{name} ({e.chance})", e.unsaid))))]
+        for e, name in zip(audit.uncited, names, strict=True)
+    ]
     note = '<p class="rl-notes">They rest on a document, and no mark says so.</p>'
     heads = ("mark", "verdict", "statement", "cites", "why")
     cards = [

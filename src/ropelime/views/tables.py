@@ -38,7 +38,8 @@ def show_audit(audit: AuditData, *, console: Console | None = None) -> None:
         )
     for each in audit.uncited:
         sources = ", ".join(source.name for source in each.sources)
-        cells = (each.text, "", f"rests on {sources}")
+        why = f"probably rests on {sources} ({each.chance})"
+        cells = (each.text, "", "; ".join(filter(None, (why, each.unsaid))))
         table.add_row(_cell("none"), Text("uncited", style="yellow"), *map(_cell, cells))
     if table.row_count:
         console.print(table)
