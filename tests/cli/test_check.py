@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from ropelime import Explanation, InputError
 from ropelime.cli import main
 from ropelime.results.assertions import Assertion, Verdict, check, read
+from ropelime.results.verdicts import Verdict as VerdictOf
+from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.typing import Floats, Masks
 from ropelime.views.junit import Case, junit
@@ -87,6 +90,43 @@ def test_an_answer_that_nothing_moved_rests_on_nothing() -> None:
     assert not found.holds
     assert "rests on nothing" in found.why
     assert holds(e, "not_rests_on", {"document": 1})
+
+
+def test_an_answer_that_hardly_rests_on_its_prompt_rests_on_no_part() -> None:
+    e = documents(0.0, 0.0, 0.0, 2.0)
+    assert e.trust is not None
+
+    def judged(chance: float) -> Explanation:
+        assert e.trust is not None
+        said = (VerdictOf("rests", chance, "It does."), *e.verdicts[1:])
+        return replace(e, trust=replace(e.trust, verdicts=said))
+
+    for chance, rests in ((0.06, False), (0.1, True)):
+        found = verdict(judged(chance), "rests_on", {"document": 4})
+        assert found.holds is rests
+        assert holds(judged(chance), "not_rests_on", {"document": 4}) is not rests
+        assert holds(judged(chance), "rests_on", {"document": 4}, at_least=0.5) is rests
+        assert ("the answer hardly rests on the prompt at all (6%)" in found.why) is not rests
+    of = verdict(judged(0.06), "rests_on", {"document": 4}, of="yes")
+    assert of.holds == (e.for_output(0, 3).verdicts[0].probability >= 0.1)
+    older = replace(e, trust=None)
+    assert holds(older, "rests_on", {"document": 4})
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_what_a_verifying_call_showed_outweighs_the_shares(stable: bool) -> None:
+    def call(kind: str, features: tuple[int, ...], changed: bool) -> VerifyingCall:
+        return VerifyingCall(kind, features, "a", "b", float(not changed), changed)
+
+    calls = (call("without", (1,), True), call("without", (2,), False), call("again", (), not stable))
+    made = Verified("m", "http://127.0.0.1", {}, "answer_f1", 0.5, 3, calls)
+    e = replace(documents(9.0, 0.1, 0.1), verified=made)
+    assert holds(e, "rests_on", {"document": 1})
+    assert holds(e, "rests_on", {"document": 2}) is stable, "else it may be chance"
+    assert not holds(e, "rests_on", {"document": 3})
+    assert not holds(e, "rests_on", {"document": 2}, at_least=0.5), "a limit is about shares"
+    said = "a verifying call without some of it gave another answer"
+    assert (said in verdict(e, "rests_on", {"document": 2}).why) is stable
 
 
 def test_limits_of_ones_own() -> None:
@@ -288,7 +328,8 @@ def test_bad_lines_are_named_and_the_rest_is_checked(run: Any, tmp_path: Path, c
         ("[1]", "A JSON object is needed, not list"),
         ({**CONTEXT}, '"expect" must be a list'),
         ({**CONTEXT, "expect": []}, '"expect" must be a list'),
-        ({**CONTEXT, "expect": [{"rests": 1}]}, "exactly one of"),
+        ({**CONTEXT, "expect": [{"rests": 1}]}, "assertion 'rests'. Did you mean 'rests_on'?"),
+        ({**CONTEXT, "expect": [{"of": "yes"}]}, "exactly one of"),
         ({**CONTEXT, "expected": [FIRST]}, "Did you mean 'expect'"),
         ({"prompt": "x", **CONTEXT, "expect": [FIRST]}, "exactly one of prompt"),
         ({"explanation": "none.json", "expect": [FIRST]}, "There is no file"),
@@ -505,6 +546,38 @@ def test_sentences_without_a_source_are_quoted_in_the_report(tmp_path: Path) -> 
     assert "'Cats vote often in London.'" in failure.attrib["message"]
     assert first.attrib["name"] == "line 1: every sentence has a source in the prompt"
     assert len(second) == 0
+
+
+def test_the_words_are_those_of_citations(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # of the table: nothing is folded
+    report, file = tmp_path / "report.xml", tmp_path / "answers.jsonl"
+    for e, place, has in (
+        (documents(0.0, 0.0, 0.0, 0.0), "documents", "have"),
+        (invented(), "prompt", "has"),
+    ):
+        assert f"[–] Not in the {place}: " in str(e.cite())
+        e.save(tmp_path / "why.json")
+        file.write_text(
+            json.dumps({"explanation": "why.json", "expect": {"grounded": {"at_least": 1}}})
+        )
+        assert main(["check", str(file), "--junit", str(report)]) == 1
+        asserted = f"every sentence has a source in the {place}"
+        assert f" {asserted} the {place} {has} " in capsys.readouterr().out
+        (case,) = ElementTree.parse(report).getroot().iter("testcase")
+        (failure,) = case
+        assert case.attrib["name"] == f"line 1: {asserted}"
+        assert failure.attrib["message"].startswith(f"the {place} {has} no source for ")
+
+
+def test_what_could_not_be_checked_has_the_same_name(tmp_path: Path) -> None:
+    report, file = tmp_path / "report.xml", tmp_path / "answers.jsonl"
+    line = {"context": ["One."], "output": "Yes.", "expect": {"every_sentence_grounded": True}}
+    file.write_text(json.dumps(line))
+    assert main(["check", str(file), "--junit", str(report)]) == 2
+    (case,) = ElementTree.parse(report).getroot().iter("testcase")
+    assert case.attrib["name"] == "line 1: every sentence has a source in the documents"
 
 
 def test_the_help_says_what_it_cannot_see(capsys: Capture) -> None:

@@ -48,7 +48,10 @@ sum to over 1.5 times what that sum would be if all features were equal; the thr
 than half way from there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on)
 replace the rule by a normalised weight; "of" limits the assertion to a part of the answer. The default
 target counts a feature's effect on the question too; --target shift counts its effect on the answer
-alone. An answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
+alone. An answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token,
+or if it rests on its prompt with a chance below 10 % (the verdict "rests"). Where a verifying call
+without one feature of the part gave another answer, and the same prompt sent again did not, the answer
+rests on the part, unless a limit or "of" is given.
 
 A sentence of the answer is grounded if it comes from the prompt, and not from the model's memory, with
 a chance of at least 50 % (e.grounding). "grounded" compares the share of such sentences, each counted
@@ -136,7 +139,7 @@ def _entries(text: str, folder: Path) -> Iterator[Entry | Case]:
             name = str(data.get("id", name))
             yield _entry(number, name, data, folder)
         except InputError as error:
-            yield Case(number, name, "can be read", wrong=str(error))
+            yield Case(number, name, "reading the line", wrong=str(error))
 
 
 def _entry(number: int, name: str, data: Mapping[str, Any], folder: Path) -> Entry:
@@ -172,8 +175,9 @@ def _cases(entry: Entry, chosen: dict[str, Any]) -> Iterator[Case]:
     try:
         found = [*_explanations(entry, dict(chosen))]
     except _WRONG as error:
+        kind = "context" if "context" in entry.given else "prompt"
         for assertion in entry.expect:
-            yield replace(case, what=str(assertion), wrong=worded(error))
+            yield replace(case, what=assertion.about(kind), wrong=worded(error))
         return
     seconds = time.perf_counter() - start
     for name, explanation, tools in found:
@@ -183,6 +187,7 @@ def _cases(entry: Entry, chosen: dict[str, Any]) -> Iterator[Case]:
             if isinstance(explanation, str):
                 yield replace(case, wrong=explanation)
                 continue
+            case = replace(case, what=assertion.about(explanation.prompt.kind))
             try:
                 yield replace(case, verdict=assertions.check(explanation, assertion, tools=tools))
             except _WRONG as error:

@@ -3,7 +3,10 @@
 An answer rests on a part of its prompt when the sum of the normalised weights of the features in it
 exceeds 1.5 times what that sum would be if all features were equal, as for a citation; the threshold
 is never more than half way from there to 1. Features that oppose the answer count as negative. An
-answer whose log-probability no masked prompt changed by 0.1 nats per token rests on nothing.
+answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token, or if it
+hardly rests on its prompt at all: if its verdict ``rests`` has a chance below 10 %. Where a verifying
+call without one feature of the part gave another answer, and the same prompt sent again did not, the
+answer rests on it, unless a limit is given.
 
 A sentence of the answer is grounded if it probably comes from the prompt, as in a citation.
 
@@ -34,6 +37,7 @@ PARTS = ("document", "message", "role", "source", "text")
 _LIMITS = {"rests_on": "at_least", "not_rests_on": "at_most"}  # by the kind of assertion
 _ACTIONS = "no_action_caused_by"
 _GROUNDED = ("every_sentence_grounded", "grounded")
+RESTS = 0.1  # the chance that an answer rests on its prompt, below which no part carries it
 _ROUNDING = 1e-9  # 1 - 1/10 is a little less than 0.9
 _SENTENCE = 160  # characters of a sentence that is quoted
 
@@ -52,11 +56,15 @@ class Assertion:
     of: str = ""  # the part of the answer that this is about; all of it if empty
 
     def __str__(self) -> str:
+        return self.about("prompt")
+
+    def about(self, kind: str) -> str:
+        """The assertion in words, about a prompt of this kind; see :class:`Prompt`."""
         if self.kind == "grounded":
             about = f" of {_quoted(self.of)}" if self.of else ""
             every = f"every sentence{about} has"
             some = f"at least {self.limit:.0%} of the sentences{about} have"
-            return f"{every if self.limit == 1 else some} a source in the prompt"
+            return f"{every if self.limit == 1 else some} a source in the {_place(kind)}"
         if self.kind == _ACTIONS:
             return "no tool call was caused by a tool's output"
         about = f"{_quoted(self.of)} " if self.of else ""
@@ -87,6 +95,9 @@ def read(data: Any) -> Assertion:
         raise InputError(f"An assertion is a mapping such as {{'rests_on': {{...}}}}, not {data!r}.")
     known = (*_LIMITS, *_GROUNDED, _ACTIONS)
     kinds = [kind for kind in known if kind in data]
+    others = [*_LIMITS.values(), "factor", "of"]
+    if not kinds and (strange := [name for name in data if name not in others]):
+        raise unknown("key of an assertion", strange[0], known)
     if len(kinds) != 1:
         raise InputError(f"An assertion has exactly one of {', '.join(known)}; got {list(data)}.")
     kind = kinds[0]
@@ -164,14 +175,26 @@ def check(
     weight = float((np.sign(e.weights) * e.normalized_weights)[inside].sum())
     threshold = min(assertion.factor * equal, (1 + equal) / 2) if limit is None else limit
     carries = weight > threshold or (weight == limit and rests_on)
-    if largest_change(e, 0, len(e.output_spans)) < MIN_CHANGE:
+    rests = next((each.probability for each in e.verdicts if each.name == "rests"), 1.0)
+    if limit is None and _was_seen(e, inside):
+        carries, why = True, ", and a verifying call without some of it gave another answer"
+    elif largest_change(e, 0, len(e.output_spans)) < MIN_CHANGE:
         carries, why = False, ", but no masked prompt changed the answer: it rests on nothing here"
+    elif rests < RESTS:
+        said = "this part of the answer" if assertion.of else "the answer"
+        carries, why = False, f", but {said} hardly rests on the prompt at all ({rests:.0%})"
     elif limit is None:
         why = f"; the threshold is {threshold:.0%}, and {equal:.0%} if all features were equal"
     else:
         why = f"; {_LIMITS[assertion.kind].replace('_', ' ')} {limit:.0%} was required"
     has = f"{selected} has {round(weight, 2) + 0.0:.0%} of all weight"  # and never -0%
     return Verdict(carries == rests_on, weight, threshold, has + why)
+
+
+def _was_seen(e: ExplanationData, inside: Masks) -> bool:
+    """Whether the model answered otherwise without one of these features, and not by chance."""
+    seen = e.verified
+    return seen is not None and seen.stable is not False and bool(inside[list(seen.changed)].any())
 
 
 def _check_grounded(e: ExplanationData, least: float, start: int, end: int) -> Verdict:
@@ -183,7 +206,8 @@ def _check_grounded(e: ExplanationData, least: float, start: int, end: int) -> V
     share = 1 - len(without) / len(sentences)
     many = f"{len(sentences)} sentence{'s' if len(sentences) > 1 else ''}"
     found = f"no source for {len(without)} of" if without else "a source for"
-    why = f"the prompt has {found} {many}"
+    place = _place(e.prompt.kind)
+    why = f"the {place} {'has' if place == 'prompt' else 'have'} {found} {many}"
     quoted = [f"{shorten(each.text, _SENTENCE)!r} (chance {each.probability:.0%})" for each in without]
     if quoted:
         why += f": {'; '.join(quoted)}"
@@ -239,6 +263,11 @@ def _number(data: Mapping[str, Any], name: str, high: float) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= high:
         raise InputError(f"{name} must be a number from 0 to {high:g}, not {value!r}.")
     return float(value)
+
+
+def _place(kind: str) -> str:
+    """Where sources are, in the words of :func:`ropelime.results.citations.cite`."""
+    return "documents" if kind == "context" else "prompt"
 
 
 def _quoted(value: int | str) -> str:
