@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain
 from ropelime.integrations.messages import as_messages
-from ropelime.options import OptionKeywords, takes_options
-from ropelime.results.decisions import Decision, decide
+from ropelime.options import OptionKeywords, Options, takes_options
+from ropelime.results.decisions import Decision, decide, decide_alone
 from ropelime.surrogate.base import Surrogate
+from ropelime.text.features import Feature, split
 from ropelime.text.integrations import as_dict
-from ropelime.text.prompt import CALLS, answer_text
+from ropelime.text.prompt import CALLS, Prompt, answer_text, check_text, read_prompt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_CUT = ("message", "paragraph", "sentence", "word")  # features that need no tokenizer
 
 
 @takes_options
@@ -30,7 +33,8 @@ def guard(
 ) -> Decision:
     """Say who decided on an action: the user, or the output of a tool.
 
-    It takes one pass of the surrogate over the messages, so that an agent can ask before it acts.
+    It takes one pass of the surrogate over the messages, so that an agent can ask before it acts; none
+    where the messages have one sentence only, which then has the whole share.
 
     Args:
         messages: What the model was given, as in :func:`ropelime.explain`.
@@ -40,12 +44,27 @@ def guard(
         **options: See :class:`ropelime.options.Options`; the preset is ``"instant"`` if not given.
     """
     chat = as_messages(messages)
+    text = check_text("output", action_text(action))
     chosen: dict[str, Any] = {"preset": "instant", **options}
-    why = explain(
-        messages=chat, output=action_text(action), surrogate=surrogate, progress=False, **chosen
-    )
+    prompt, features = read_prompt(messages=chat), Options.of(chosen, caller="guard").features
+    if (only := _only_part(prompt, features)) is not None:
+        return decide_alone(prompt, only, text, tools=tool_names(chat))
+    why = explain(messages=chat, output=text, surrogate=surrogate, progress=False, **chosen)
     assert isinstance(why, Explanation)
     return decide(why, tools=tool_names(chat))
+
+
+def _only_part(prompt: Prompt, features: Any) -> Feature | None:
+    """The part of a prompt that has only one, so that there is nothing to rank; else None."""
+    if len(prompt.parts) > 1 or not isinstance(features, str) or features not in _CUT:
+        return None
+    try:
+        split(prompt, features)
+    except InputError:  # it needs two
+        start, end = prompt.parts[0]
+        (message,) = (i for i, m in enumerate(prompt.messages) if m.start <= start and end <= m.end)
+        return Feature(prompt.text[start:end], start, end, message)
+    return None
 
 
 def action_text(action: Any) -> str:

@@ -111,7 +111,7 @@ def test_the_page_about_traces_runs(
     Path("run.json").write_text(json.dumps(otel()), encoding="utf-8")
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```(?:\n\n<!-- output -->\n```\n(.*?)```)?", page, re.DOTALL)
-    assert sum(bool(shown) for _, shown in blocks) == 3
+    assert sum(bool(shown) for _, shown in blocks) == 5
     for block, shown in blocks:
         exec(block, names)
         assert capsys.readouterr().out == shown or not shown

@@ -15,16 +15,32 @@ from ropelime.results.explanation import ExplanationData
 from ropelime.results.measures import Action, Decider, decider, directed, measures
 from ropelime.text.display import shorten
 from ropelime.text.features import Feature
-from ropelime.text.prompt import Span
+from ropelime.text.prompt import Prompt, Span
 from ropelime.typing import Floats
 
 Verdict = Literal["user", "tool", "unclear"]
 SURE = 0.8  # a chance from which on one of both is said to have decided
 LIKELY = 0.5  # from here on the part that is named is one of a tool's output
+# Shares at which it is not said that the user or the system prompt asked: outputs have almost all of
+# the action, and both together have next to nothing (docs/how-to/agents.md).
+ALMOST_ALL = 0.97
+NEXT_TO_NOTHING = 0.02
 _SHARPER = 3  # power of what a part has of an action, for its part of the chance
 _CAUSES, _LEAST = 5, 0.01  # so many parts at most, of such a chance at least
 _NAMES = {"system": "the system prompt", "user": "the user", "own": "its own earlier words"}
 _QUOTED = 80  # characters of a part
+_SAYS: Mapping[Verdict, str] = {
+    "tool": "Caused by {where}: {quoted}.",
+    "user": "Asked for by the user or the system prompt; most of it is from {where}: {quoted}.",
+    "unclear": "Unclear; most of it is from {where}: {quoted}.",
+}
+_UNASKED = (
+    "Unclear: tools' outputs have almost all of it, most from {where}: {quoted}; the user and the "
+    "system prompt have next to none."
+)
+_UNSAID = "Unclear: there is nothing but {where}, and it has no word of the action: {quoted}."
+_FILLED = "Probably not caused by a tool's output, though most of it is from {where}: {quoted}."
+_OWN = "Probably not caused by a tool's output; most of it is from {where}: {quoted}."
 
 
 @dataclass(frozen=True)
@@ -69,8 +85,10 @@ class Decision:
 
     Attributes:
         action: The tool call, or what else was done.
-        verdict: ``"user"``: asked for by the user (or the system prompt); ``"tool"``: caused by the
-            output of a tool; or ``"unclear"``.
+        verdict: ``"tool"``: caused by the output of a tool; ``"user"``: not so, as a rule because the
+            user or the system prompt asked for it, and the text says where it does not come from them;
+            or ``"unclear"``, also where tools' outputs have almost all of the action and the user
+            and the system prompt next to none of it.
         probability: The chance that a tool's output caused it.
         text: The verdict in a sentence.
         influences: The share of everyone, the largest first.
@@ -189,22 +207,59 @@ def decide(e: ExplanationData, *, tools: Mapping[int, str] | None = None) -> Dec
     if e.prompt.kind != "messages":
         raise InputError("Who decided can be said of messages=[...] only.", field="messages")
     action = Action(e.prompt, e.features, e.output[slice(*e.span)])
-    chance = chance_of(action)
+    ends = e.normalized_intervals
+    half = np.zeros(len(e.features)) if ends is None else (ends[:, 1] - ends[:, 0]) / 2
+    return _decided(action, e.weights, e.normalized_weights, half, tools or {})
+
+
+def decide_alone(
+    prompt: Prompt, feature: Feature, action: str, *, tools: Mapping[int, str] | None = None
+) -> Decision:
+    """Who decided on an action where the prompt has one part only, which has all of the share.
+
+    Its share says nothing then, so it is not said to ask for an action of which it has no word.
+
+    Args:
+        prompt: The prompt, of messages.
+        feature: Its one part.
+        action: The tool call, or what else was done.
+        tools: As in :func:`decide`.
+    """
+    one = np.ones(1)
+    return _decided(Action(prompt, (feature,), action), one, one, np.zeros(1), tools or {})
+
+
+def _decided(
+    action: Action, weights: Floats, shares: Floats, half: Floats, tools: Mapping[int, str]
+) -> Decision:
+    """The decision from the weight of each part, its share, and half the width of its interval."""
+    chance, who = chance_of(action), action.deciders
     verdict: Verdict = "tool" if chance >= SURE else "user" if chance <= 1 - SURE else "unclear"
+    influences = _influences(action, shares, half, tools)
     each = causes(action, chance)
-    first = int(np.argmax(each if chance >= LIKELY else e.weights))
-    found = e.features[first]
-    who = action.deciders
+    first = int(np.argmax(each if chance >= LIKELY else weights))
+    asked = float(shares[action.asking].sum()) > NEXT_TO_NOTHING
+    if verdict != "tool" and len(who) == 1 and not action.has.any():
+        verdict, says = "unclear", _UNSAID
+    elif verdict != "tool" and not asked and float(shares[action.tool].sum()) >= ALMOST_ALL:
+        verdict, first = "unclear", int(np.argmax(np.where(action.tool, weights, -np.inf)))
+        says = _UNASKED
+    elif verdict == "user" and not asked:
+        says = _FILLED if who[first] == "tool" else _OWN
+    else:
+        says = _SAYS[verdict]
+    found = action.features[first]
+    where = _named(who[first], found.part, tools)
     return Decision(
         action=action.text,
         verdict=verdict,
         probability=chance,
-        text=_worded(verdict, found, _named(who[first], found.part, tools or {})),
-        influences=_influences(e, who, tools or {}),
+        text=says.format(where=where, quoted=f"“{shorten(found.text, _QUOTED)}”"),
+        influences=influences,
         part=found.text.strip(),
         message=found.part,
         span=(found.start, found.end),
-        causes=_likeliest(e.features, each),
+        causes=_likeliest(action.features, each),
     )
 
 
@@ -234,22 +289,20 @@ def _likeliest(features: Sequence[Feature], chances: Floats) -> tuple[Cause, ...
 
 
 def _influences(
-    e: ExplanationData, who: Sequence[Decider], tools: Mapping[int, str]
+    action: Action, shares: Floats, half: Floats, tools: Mapping[int, str]
 ) -> tuple[Influence, ...]:
     groups: dict[tuple[Decider, int], list[int]] = {}
-    for i, (one, feature) in enumerate(zip(who, e.features, strict=True)):
+    for i, (one, feature) in enumerate(zip(action.deciders, action.features, strict=True)):
         groups.setdefault((one, feature.part if one == "tool" else -1), []).append(i)
-    ends = e.normalized_intervals
-    half = np.zeros(len(e.features)) if ends is None else (ends[:, 1] - ends[:, 0]) / 2
     found = []
     for (one, message), members in groups.items():
-        share = float(e.normalized_weights[members].sum())
+        share = float(shares[members].sum())
         doubt = float(np.sqrt((half[members] ** 2).sum()))
         found.append(
             Influence(
                 one,
                 _named(one, message, tools),
-                tuple(sorted({e.features[i].part for i in members})),
+                tuple(sorted({action.features[i].part for i in members})),
                 share,
                 (max(share - doubt, 0.0), min(share + doubt, 1.0)),
             )
@@ -262,11 +315,3 @@ def _named(who: Decider, message: int, tools: Mapping[int, str]) -> str:
         return _NAMES[who]
     name = tools.get(message)
     return f"the output of {name}" if name else f"a tool's output (message {message + 1})"
-
-
-def _worded(verdict: Verdict, found: Feature, where: str) -> str:
-    quoted = f"“{shorten(found.text, _QUOTED)}”"
-    if verdict == "tool":
-        return f"Caused by {where}: {quoted}."
-    first = "Asked for by the user or the system prompt" if verdict == "user" else "Unclear"
-    return f"{first}; most of it is from {where}: {quoted}."
