@@ -558,7 +558,7 @@ def test_the_command_with_the_embedded_model(
     put(source, {"id": "paris", **LINES[1]}, "broken")
     how = ["--sampler", "leave-one-out", "--dtype", "float32"]
     assert main(["batch", str(source), str(target), *how]) == 0
-    assert "has 2 rows, 2 of them new; 1 hold an error (--retry-errors)" in capsys.readouterr().out
+    assert "has 2 rows, 2 of them new; 1 holds an error (--retry-errors)" in capsys.readouterr().out
     row = by_id(target)["paris"]
     e = explain(**LINES[1], sampler="leave-one-out", progress=False)
     assert row["features"][0]["text"] == e.top(1)[0].text

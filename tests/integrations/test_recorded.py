@@ -231,6 +231,10 @@ IMAGE = {"type": "image", "source": {"type": "base64", "data": "iVBOR"}}
             r"messages\[0\]: Unknown role 'usr'. Did you mean 'user'\? Known:",
         ),
         (
+            [{"role": "user", "content": "x"}, {"role": "user", "text": "hi"}],
+            r"messages\[1\] has no 'content', only 'role', 'text'. Pass its text as 'content'",
+        ),
+        (
             [langchain("remove", "")],
             "must be a mapping with 'role' and 'content', and it is of type 'remove'",
         ),

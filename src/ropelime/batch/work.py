@@ -199,6 +199,7 @@ def short(e: Explanation, top: int | None = None) -> Row:
                 "normalized_weight": significant(share.normalized_weight),
                 "weight": significant(share.weight),
                 "interval": share.interval and [significant(end) for end in share.interval],
+                **({"verified": e.verified.alone(share.index)} if e.verified is not None else {}),
             }
             for share in e.top(top)
         ],

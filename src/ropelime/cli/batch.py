@@ -106,8 +106,10 @@ def run(options: argparse.Namespace) -> int:
         return 130
     if not options.quiet:
         fresh = summary.total - summary.before
-        wrong = f"; {summary.errors} hold an error (--retry-errors)" if summary.errors else ""
-        print(f"{options.output} has {summary.total} rows, {fresh} of them new{wrong}")
+        holds = "holds" if summary.errors == 1 else "hold"
+        wrong = f"; {summary.errors} {holds} an error (--retry-errors)" if summary.errors else ""
+        rows = f"{summary.total} row{'s' * (summary.total != 1)}"
+        print(f"{options.output} has {rows}, {fresh} of them new{wrong}")
     return 1 if summary.errors == summary.total else 0
 
 

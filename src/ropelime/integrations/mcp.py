@@ -69,7 +69,10 @@ Report = Callable[[int, int], None]
 
 
 class Part(TypedDict):
-    """A part of the prompt; normalized weights of all parts add up to 1."""
+    """A part of the prompt; normalized weights of all parts add up to 1.
+
+    verified: what became of the answer without this part; null if the answering model was not asked.
+    """
 
     rank: int
     text: str
@@ -77,6 +80,7 @@ class Part(TypedDict):
     weight: float
     normalized_weight: float
     interval: list[float] | None
+    verified: Literal["changed", "same"] | None
 
 
 class Trust(TypedDict):

@@ -19,7 +19,9 @@ def rows(e: ExplanationData) -> list[dict[str, Any]]:
 
     ``document`` (with ``source`` and ``page``) and ``message`` (with ``role``) say where it lies,
     counted from 1; they are None where the prompt has none. ``low`` and ``high`` are the ends of the
-    90 % interval of the weight. Each signal has a column, as ``signal_words``.
+    90 % interval of the weight. ``verified`` is "changed" or "same", what became of the answer in a
+    verifying call without this part alone, and None where there was no such call. Each signal has a
+    column, as ``signal_words``.
     """
     return [
         {
@@ -30,6 +32,7 @@ def rows(e: ExplanationData) -> list[dict[str, Any]]:
             "normalized_weight": each.normalized_weight,
             "low": None if each.interval is None else each.interval[0],
             "high": None if each.interval is None else each.interval[1],
+            "verified": None if e.verified is None else e.verified.alone(each.index),
             **_place(e, e.features[each.index].part),
             "start": e.features[each.index].start,
             "end": e.features[each.index].end,
@@ -74,6 +77,7 @@ def brief(e: ExplanationData, top: int = 5) -> dict[str, Any]:
                 "weight": significant(each.weight),
                 "normalized_weight": significant(each.normalized_weight),
                 "interval": None if each.interval is None else [*map(significant, each.interval)],
+                "verified": None if e.verified is None else e.verified.alone(each.index),
             }
             for each in e.top(top)
         ],

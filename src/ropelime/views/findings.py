@@ -51,6 +51,16 @@ def verifying(e: ExplanationData) -> str:
     return plain(" · ".join([*words, f"changed: {seen.measure} below {seen.threshold:g}"]))
 
 
+def alone(e: ExplanationData, index: int) -> str:
+    """What a verifying call without one feature showed; empty if there was none."""
+    outcome = None if e.verified is None else e.verified.alone(index)
+    if e.verified is None or outcome is None:
+        return ""
+    if outcome == "same":
+        return "same answer without it"
+    return "changed the answer" + (", perhaps by chance" if e.verified.stable is False else "")
+
+
 def outcomes(e: ExplanationData) -> list[tuple[str, str, str]]:
     """For each verifying call: what was sent, what came of it, and the answer."""
     calls = () if e.verified is None else e.verified.calls

@@ -13,7 +13,7 @@ import numpy as np
 from ropelime.errors import InputError
 from ropelime.results.explanation import ExplanationData
 from ropelime.text.display import shorten, visible
-from ropelime.views.findings import has_share
+from ropelime.views.findings import alone, has_share
 
 # Okabe and Ito's blue and vermilion: distinct for every common kind of colour blindness.
 BLUE, ORANGE = "#0072B2", "#D55E00"
@@ -34,14 +34,18 @@ _MARKERS = ("o", "s", "^", "D", "v")
 
 
 def ranked(e: ExplanationData, *, top: int = 10) -> Any:
-    """Draw the ``top`` largest weights as bars: blue ones support, hatched orange ones oppose."""
+    """Draw the ``top`` largest weights as bars: blue ones support, hatched orange ones oppose.
+
+    A second line below the name says what a verifying call without that feature showed.
+    """
     largest = e.top(top)
     if not largest:
         raise InputError(f"ranked() draws at least one feature, not top={top}.")
     at, weights = np.arange(len(largest)), np.array([feature.weight for feature in largest])
     supports, unit = weights >= 0, f"weight, {e.config.get('unit', '')}"
+    marks = [alone(e, feature.index) for feature in largest]
     with matplotlib().rc_context(STYLE):
-        figure = new_figure(7.2, 0.9 + 0.34 * len(largest))
+        figure = new_figure(7.2, 0.9 + (0.44 if any(marks) else 0.34) * len(largest))
         axes = figure.subplots()
         axes.barh(
             at, weights, 0.66,
@@ -61,7 +65,10 @@ def ranked(e: ExplanationData, *, top: int = 10) -> Any:
             f"{feature.normalized_weight:.0%}" if has_share(e, feature.index) else "–"
             for feature in largest
         ]
-        names = [f"{_name(f.text)}  {share}" for f, share in zip(largest, shares, strict=True)]
+        names = [
+            f"{_name(f.text)}  {share}" + (mark and f"\n{mark}")
+            for f, share, mark in zip(largest, shares, marks, strict=True)
+        ]
         axes.set_yticks(at, names, parse_math=False)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)

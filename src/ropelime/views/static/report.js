@@ -509,7 +509,7 @@
         const likely = make("span", "rl-chance", make("strong", "", chance(probability)), meter(probability));
         verdicts.append(make("li", "", judged, likely, make("span", "rl-says", text)));
       }
-      const least = data.trust.verdicts.find((each) => each.text === data.trust.text);
+      const least = data.trust.verdicts.find((each) => each.probability === data.trust.value);
       const from = least ? `, from \u201c${least.title}\u201d.` : `. ${data.trust.text}`;
       trust.append(make("p", "rl-summary", "Trust ", make("strong", "", chance(data.trust.value)), from), verdicts);
     } else if (data.trust) { // of several surrogates, or of an older release
