@@ -201,6 +201,7 @@ def test_spans() -> None:
         ),
         ({"prompt": None}, "got none of them"),
         ({"question": "Why?"}, r"question goes with context=\[...\]"),
+        ({"prompt": None, "context": "One."}, r"one for each chunk. Of one text: context=\[text\]"),
         ({"output": "ab"}, "3 log-probabilities for an output of 2 characters"),
         ({"regressor": "lasso-cv"}, "at least 10 scored masks, not 6"),
     ],

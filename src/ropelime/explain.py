@@ -156,9 +156,14 @@ class Explanation(ExplanationData, Savable):
             retries: As in :func:`ropelime.ask`.
             cache: As in :func:`ropelime.ask`; the same prompt is always sent anew.
             similarity: A function of two answers that returns 0 to 1; an answer has changed if it is
-                below 0.5. By default the F1 of their words, as for SQuAD.
+                below 0.5. By default ``answer_f1``, the F1 of what both answers say beyond the
+                question; docs/how-to/closed-api.md has its rules.
             max_cost: The most that these calls may cost together, at ``price``.
             progress: As in :func:`explain`; False prints nothing.
+
+        Raises:
+            ropelime.errors.Interrupted: After Ctrl-C; its ``kept`` is the explanation with the outcomes
+                until then.
         """
         how = {"base_url": base_url, "api_key": api_key, "sampling": sampling, "price": price}
         answering = recorded(self, model, **how, timeout=timeout, retries=retries, cache=cache)
@@ -193,9 +198,10 @@ class Explanation(ExplanationData, Savable):
 
         The index is that of the feature. The columns are ``rank``, ``text``, ``weight``,
         ``normalized_weight``, ``low`` and ``high`` (the ends of the 90 % interval of the weight),
-        ``document`` with ``source`` and ``page``, ``message`` with ``role``, ``start`` and ``end`` in
-        the text of the prompt, and one for each signal, as ``signal_words``. Documents and messages
-        are counted from 1 and empty where the prompt has none.
+        ``verified`` ("changed" or "same": what became of the answer in a verifying call without this
+        part alone; empty if there was none), ``document`` with ``source`` and ``page``, ``message``
+        with ``role``, ``start`` and ``end`` in the text of the prompt, and one for each signal, as
+        ``signal_words``. Documents and messages are counted from 1 and empty where the prompt has none.
         """
         return dataframe(self)
 
@@ -203,8 +209,8 @@ class Explanation(ExplanationData, Savable):
         """Draw it, and return the matplotlib figure: ``e.plot().savefig("why.svg")``.
 
         Args:
-            kind: ``"ranking"`` draws the largest weights as bars, ``"tokens"`` how much each part moves
-                each token of the answer.
+            kind: ``"ranking"`` draws the largest weights as bars, with what verifying calls showed;
+                ``"tokens"`` how much each part moves each token of the answer.
             top: How many parts to draw; 10 in a ranking and 12 beside tokens if not given.
         """
         draw = {"ranking": plots.ranked, "tokens": plots.heat_map}
@@ -300,7 +306,8 @@ def explain(
             directory, a ``.gguf`` file, a hub id, ``"http://HOST:8000/v1#MODEL"`` (vLLM), a function of
             masks, or a :class:`Surrogate`. Several in a list are averaged (``e.members``).
         stream: Return an iterator: a :class:`RankedSentence` for each sentence, then the explanation.
-        progress: ``"auto"``, True, False, or a function of (done, total).
+        progress: ``"auto"``, True, False, or a function of (done, total): the tokens done and in
+            all. Some take longer than others: ``done / total`` is about the part of the time.
         **options: See :class:`ropelime.options.Options`.
     """
     others = {"prompt": prompt, "output": output, "context": context, "messages": messages}
@@ -329,8 +336,18 @@ def _read(
         reasoning = read.pop("reasoning", "")
         context, question, messages = (read.get(k) for k in ("context", "question", "messages"))
     elif prompt is None:
-        context, messages = as_chunks(context), as_messages(messages)
+        context, messages = read_chunks(context), as_messages(messages)
     return read_prompt(prompt, context, question, messages), output, reasoning
+
+
+def read_chunks(context: Any) -> Any:
+    """The chunks of a context, those of other libraries as mappings; one text alone is refused."""
+    if isinstance(context, str):
+        raise InputError(
+            "context must be a list of texts, one for each chunk. Of one text: context=[text].",
+            field="context",
+        )
+    return as_chunks(context)
 
 
 def _with_reasoning(e: Explanation, reasoning: str) -> Explanation:
@@ -414,7 +431,7 @@ def explain_many(
     Args:
         tasks: What to explain, and how.
         surrogates: The models; with several, each explains by itself and the weights are averaged.
-        progress: Called with the tokens done and in all, as far as they are known.
+        progress: As in :func:`ropelime.steps.drive`.
         forgive: Errors that are returned in the place of the explanation that they are about.
         keep: As in :func:`ropelime.steps.drive`.
     """

@@ -228,7 +228,7 @@ def test_a_file_that_is_missing_is_noticed(prompt: str, capsys: Capture) -> None
 
 @pytest.fixture
 def saved(tmp_path: Path) -> str:
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why? Say it."}]
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why. Say it."}]
     answer = "Yes it is. Now it was."
     coef = [[0.0, 0.0], [3.0, 0.0], [0.0, 2.0]]
     e = toy(None, answer, messages=chat, features="sentence", surrogate=additive(coef, -4))
@@ -239,13 +239,13 @@ def saved(tmp_path: Path) -> str:
 def test_show_prints_a_saved_explanation_again(saved: str, capsys: Capture) -> None:
     assert main(["show", saved, "--top", "2"]) == 0
     out, err = capsys.readouterr()
-    assert re.search(r"\[message 2, user\]\nWhy\?¹\S* Say it\.[¹²]", out)
+    assert re.search(r"\[message 2, user\]\nWhy\.¹\S* Say it\.[¹²]", out)
     assert "the 2 largest weights" in out
     assert err == ""
     assert main(["show", saved, "--details"]) == 0
     assert "masked prompts" in capsys.readouterr().out
     assert main(["show", saved, "--cite"]) == 0
-    assert "[1] Why? (message 2, user)" in capsys.readouterr().out
+    assert "[1] Why. (message 2, user)" in capsys.readouterr().out
 
 
 def test_show_of_a_part_of_the_answer(saved: str, capsys: Capture) -> None:

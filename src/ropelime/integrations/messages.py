@@ -21,6 +21,7 @@ from ropelime.traces.values import first, text
 Block = Mapping[str, Any]
 
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}
+_CONTENTS = ("content", "refusal", "tool_calls", "function_call")  # a message has one at least
 _TYPES = ("human", "ai", "system", "tool", "function")  # of LangChain's messages
 _OTHER_THOUGHTS = ("reasoning_content",)  # of LangChain with Bedrock
 _ENCRYPTED = ("redacted_thinking", "compaction")
@@ -136,7 +137,15 @@ def add_item(turns: Turns, item: Block, where: str) -> None:
 
 def _one(data: Block, where: str) -> list[Any]:
     """One message as those that it holds: results of tools are messages of their own."""
-    return [data] if _is_plain(data) else _turns(data, where).done()
+    if not _is_plain(data):
+        return _turns(data, where).done()
+    if not any(key in data for key in _CONTENTS):
+        has = ", ".join(map(repr, data))
+        raise InputError(
+            f"{where} has no 'content', only {has}. Pass its text as 'content'.",
+            field=where.partition("[")[0],
+        )
+    return [data]
 
 
 def _turns(data: Block, where: str, *, joining: bool = False) -> Turns:
