@@ -42,6 +42,12 @@ class Tally:
     accepted: dict[str, str] = field(default_factory=dict)  # jobs, and their last state
     latencies: list[float] = field(default_factory=list)
 
+    def follow(self, name: str, job: dict[str, Any]) -> None:
+        """Note the state of a job, and why it failed if it did."""
+        self.accepted[name] = job.get("state", "lost")
+        if self.accepted[name] == "failed":
+            self.answers[f"failed: {str(job.get('error'))[:70]}"] += 1
+
     def percentile(self, share: float) -> float:
         """A percentile of the latencies, in seconds."""
         ordered = sorted(self.latencies)
@@ -82,7 +88,7 @@ class Load:
             tally.answers[f"DELETE {(await client.delete(f'/api/jobs/{name}')).status_code}"] += 1
         while tally.accepted[name] not in OVER:
             found = await client.get(f"/api/jobs/{name}")
-            tally.accepted[name] = found.json().get("state", "lost")
+            tally.follow(name, found.json())
             if tally.accepted[name] == "lost":
                 return
             await asyncio.sleep(0.3)
@@ -174,7 +180,7 @@ class Load:
                     if state not in OVER:
                         found = await client.get(f"/api/jobs/{name}")
                         gone = found.status_code == 404  # only jobs that are over are forgotten
-                        self.tally.accepted[name] = "cancelled" if gone else found.json()["state"]
+                        self.tally.follow(name, {"state": "cancelled"} if gone else found.json())
                 if all(state in OVER for state in self.tally.accepted.values()):
                     return
                 await asyncio.sleep(1)

@@ -56,7 +56,7 @@ def explanations() -> tuple[dict[str, Any], ...]:
         VerifyingCall("without", (0, 1), "yes", "yes", 0.9, False, 0.1, cached=True),
         VerifyingCall("only", (0, 2), "yes", "", None, None, error="declined"),
     )
-    seen = Verified("m", "http://there/v1", {"temperature": 0}, "token_f1", 0.5, 5, calls, "it ended")
+    seen = Verified("m", "http://there/v1", {"temperature": 0}, "answer_f1", 0.5, 5, calls, "it ended")
     model = LocalSurrogate(tiny_model("llama").model, byte_level("chatml"), name="tiny")
     made = [
         toy(interactions=True, sampler="exhaustive"),

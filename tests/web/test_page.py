@@ -585,8 +585,9 @@ def test_nothing_keeps_anybody_out(
         "#/x",
     ):
         page.goto(f"{url}/{address}")
-        settle(page)
         page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(300)  # what is drawn late has no name before that
+        settle(page)
         assert serious(page) == [], address
     page.goto(f"{url}/api.html")
     page.wait_for_selector(".endpoint")
