@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import lexical_rows, methods, runner
+from benchmarks import lexical_rows, methods, rows, runner
 from benchmarks.data import Example, digest
 from benchmarks.gsmile import ChatGenerator, GSmile
 from benchmarks.method import Method
-from benchmarks.names import CHANCE, GSMILE
+from benchmarks.names import CHANCE, EVIDENCE, GSMILE, INSTANT
 from benchmarks.runner import Extra
-from benchmarks.store import Store
+from benchmarks.store import Row, Store, read
 from ropelime._version import __version__
 from ropelime.surrogate import Ablation, Surrogate
 
@@ -52,13 +52,11 @@ def run(
     """
     removed = Ablation.of(ablation)
     deleted = removed.how == "delete"
-    compared = _compared(bench, context)
-    if not deleted:
-        compared = [m for m in compared if m.scoring == "exact" and m.preset is None]
+    compared = methods_of(bench, context, removed)
     extras: dict[str, Extra] = {}
     if bench == "mmlu":
         extras[GSMILE] = _gsmile(surrogate, generator, base_url).row
-    if bench in lexical_rows.BENCHES:
+    if bench in rows.BENCHES:
         extras |= lexical_rows.extras()
     settings: dict[str, Any] = {
         "bench": bench,
@@ -81,8 +79,7 @@ def run(
         surrogate,
         store,
         seed=seed,
-        curves=bench == "hotpotqa",
-        detail=bench == "budget",
+        **_extent(bench),
         intervals=bench == "budget" and context in ("gold", "all") and deleted,
         ablation=removed,
         extras=extras,
@@ -90,12 +87,66 @@ def run(
     )
 
 
-def _compared(bench: str, context: str | None) -> list[Method]:
+def renew(
+    path: Path,
+    source: Path | None,
+    surrogate: Surrogate,
+    command: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Make the rows that depend on the present presets in a finished results file.
+
+    These are the rows of the default and of ``instant``, of other methods with the default's target,
+    and of methods that the file has not had. All others stay as they are, and nothing is compared with
+    the weights of many more masks again.
+
+    Args:
+        path: The results file of an experiment, compressed or not.
+        source: The data that it was made from; the copy on the hub if None.
+        surrogate: The model that scores; the one of the file.
+        command: The command line, for the report.
+        progress: Called with the examples done and in all.
+
+    Returns:
+        How many rows were made.
+    """
+    header = read(path)[0]
+    removed = Ablation.of(header.get("ablation", "delete"))
+    bench, known = header["bench"], header["methods"]
+    compared = methods_of(bench, header["context"], removed)
+    stale = [m for m in compared if m.name not in known or _of_default(m)]
+
+    def make(number: int, example: Example) -> list[Row]:
+        seed = (header["seed"], number)
+        return runner.rows_of(example, stale, surrogate, seed=seed, ablation=removed, **_extent(bench))
+
+    order = [*(m.name for m in compared), CHANCE]
+    facts = {**surrogate.describe(), "name": Path(surrogate.name).name}
+    changed = {"renewed_by": command, "renewed_with": facts}
+    names = [m.name for m in stale]
+    return rows.replace(path, source, names, make, order=order, changed=changed, progress=progress)
+
+
+def _of_default(m: Method) -> bool:
+    return m.preset == INSTANT or getattr(m.recipe.target, "name", "") == EVIDENCE
+
+
+def _extent(bench: str) -> dict[str, bool]:
+    """What rows have beside agreement with labels and LDS."""
+    return {"curves": bench == "hotpotqa", "detail": bench == "budget"}
+
+
+def methods_of(bench: str, context: str | None, removed: Ablation) -> list[Method]:
+    """The methods that an experiment compares; unless features are deleted, only exact ones."""
     if bench == "hotpotqa":
-        return methods.hotpotqa(context or "gold")
-    if bench == "budget":
-        return methods.budget(context or "all")
-    return {"sweep": methods.sweep, "ablation": methods.ablation, "mmlu": methods.mmlu}[bench]()
+        found = methods.hotpotqa(context or "gold")
+    elif bench == "budget":
+        found = methods.budget(context or "all")
+    else:
+        found = {"sweep": methods.sweep, "ablation": methods.ablation, "mmlu": methods.mmlu}[bench]()
+    if removed.how == "delete":
+        return found
+    return [m for m in found if m.scoring == "exact" and m.preset is None]
 
 
 def _gsmile(surrogate: Surrogate, generator: str | None, base_url: str | None) -> GSmile:

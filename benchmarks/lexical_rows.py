@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import data
+from benchmarks import rows
 from benchmarks.data import Example
 from benchmarks.evaluation import agreement
 from benchmarks.lexical import RANKINGS
 from benchmarks.names import LEXICAL
-from benchmarks.runner import UNLABELLED, Extra, known
-from benchmarks.store import Row, read, rewrite
-from ropelime.errors import InputError
-
-BENCHES = ("hotpotqa", "budget", "mmlu")  # the experiments that have these rows
+from benchmarks.runner import UNLABELLED, Extra
+from benchmarks.store import Row, read
 
 
 def extras() -> dict[str, Extra]:
@@ -40,42 +35,12 @@ def add(path: Path, source: Path | None) -> int:
     """Add the rows to a results file, compressed or not; gives how many were added.
 
     Args:
-        path: The results file, of one of ``BENCHES``; rows that it has already are left as they are.
+        path: The results file; rows that it has already are left as they are.
         source: The data that it was made from; the copy on the hub if None.
     """
-    header, rows = read(path)
-    if header.get("bench") not in BENCHES:
-        raise InputError(
-            f"{path} holds results of {header.get('bench')!r}; rankings by words are added to those "
-            f"of {', '.join(BENCHES)}."
-        )
-    new = [name for name in LEXICAL if name not in header["methods"]]
+    new = [name for name in LEXICAL if name not in read(path)[0].get("methods", ())]
     if not new:
         return 0
-    examples = _examples(header, source)
-    given = {example.id: example for example in examples}
-    found: list[Row] = []
-    for name, group in groupby(rows, key=lambda row: row["example"]):
-        of_example = list(group)
-        example = given.get(name)
-        if example is None or any(of_example[0][k] != v for k, v in known(example).items()):
-            raise _other_data(path, source)
-        found += [*of_example, *({**known(example), "method": n, **row(n, example)} for n in new)]
-    if header.get("data", data.digest(examples)) != data.digest(examples):  # old files have none
-        raise _other_data(path, source)
-    header = {**header, "methods": [*header["methods"], *new]}
-    rewrite(path, [header, *found])
-    return len(found) - len(rows)
-
-
-def _examples(header: Row, source: Path | None) -> Sequence[Example]:
-    if header["bench"] == "mmlu":
-        return data.mmlu(source, limit=header["limit"])
-    return data.hotpotqa(source, context=header["context"], limit=header["limit"])
-
-
-def _other_data(path: Path, source: Path | None) -> InputError:
-    return InputError(
-        f"{path} was made from other data than {source or 'the copy on the hub'}. Name its file with "
-        "--data FILE."
+    return rows.replace(
+        path, source, new, lambda _, example: [{"method": n, **row(n, example)} for n in new]
     )

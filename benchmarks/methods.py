@@ -89,7 +89,6 @@ def hotpotqa(context: str) -> list[Method]:
         preset(INSTANT),
         _answer_only(),
         _cached_kl(),
-        preset(FAITHFUL),
     ]
     if context == "all":
         sparse, mixed = "sparse-k:sqrt:M:kept:80", "mixed:one-at-a-time+sparse-k/sqrt/M/kept/64"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from ropelime.errors import InputError
 
@@ -55,6 +56,11 @@ def no_results(command: str) -> str:
 def commands(*lines: object) -> str:
     """A block of commands."""
     return "\n".join(["```", *map(str, lines), "```"])
+
+
+def made_by(header: Mapping[str, Any]) -> str:
+    """The commands that made a results file."""
+    return commands(*filter(None, (header.get("command"), header.get("renewed_by"))))
 
 
 def files(paths: Iterable[Path]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -50,16 +50,25 @@ def run(
         store: Where the rows go.
         seed: Seed of all masks; example i draws from (seed, i), whatever was run before.
         curves: Whether to compute the top-k drops and the insertion and deletion curves.
-        detail: Whether to add the tokens run and the coverage of intervals.
+        detail: Whether to add the tokens run.
         intervals: Whether to score every third example under many more masks, and to add the coverage
             of the intervals.
         ablation: How features are removed.
         extras: Methods of another kind, by name.
         progress: Called with the examples done and in all.
     """
-    extent = _Extent(curves, detail, intervals)
     for number, example in store.left(examples, progress):
-        rows = _example(example, methods, surrogate, (seed, number), ablation, extent)
+        rows = rows_of(
+            example,
+            methods,
+            surrogate,
+            seed=(seed, number),
+            ablation=ablation,
+            curves=curves,
+            detail=detail,
+            intervals=intervals and number % _EVERY == 0,
+        )
+        rows.append({"method": CHANCE, **_rounded(_by_chance(example))})
         for name, extra in (extras or {}).items():
             rows.append({"method": name, **extra(example, np.random.default_rng([seed, number]))})
         store.add(example.id, [{**known(example), **row} for row in rows])
@@ -75,30 +84,29 @@ def known(example: Example) -> Row:
     }
 
 
-@dataclass(frozen=True)
-class _Extent:
-    """What is computed for each example beside the agreement with labels and LDS.
-
-    Attributes:
-        curves: The top-k drops and both curves.
-        detail: Tokens run and the coverage of intervals.
-        intervals: Coverage of the intervals, in every third example.
-    """
-
-    curves: bool
-    detail: bool
-    intervals: bool
-
-
-def _example(
+def rows_of(
     example: Example,
     methods: Sequence[Method],
     surrogate: Surrogate,
+    *,
     seed: tuple[int, int],
     ablation: Ablation,
-    extent: _Extent,
+    curves: bool = False,
+    detail: bool = False,
+    intervals: bool = False,
 ) -> list[Row]:
-    """Explain an example by all methods, then measure every explanation."""
+    """Explain an example by all methods, then measure every explanation.
+
+    Args:
+        example: The example.
+        methods: The methods.
+        surrogate: The model that scores.
+        seed: The seed of the run and the number of the example.
+        ablation: How features are removed.
+        curves: Whether to compute the top-k drops and the insertion and deletion curves.
+        detail: Whether to add the tokens run.
+        intervals: Whether to score many more masks, and to add the coverage of the intervals.
+    """
     n, gold, prompt = len(example.spans), example.gold, from_text(example.prompt)
     memo = Memo(surrogate, [m.recipe for m in methods])
     features = split(prompt, example.spans, token_spans=memo.token_spans)
@@ -109,23 +117,27 @@ def _example(
 
     unseen = held_out(n, np.random.default_rng([*seed, 1]))
     true = scorer.logprob(unseen)
-    curves = [plan(e.normalized_weights) for e in found] if extent.curves else []
-    if curves:  # all of them in the same forward passes
-        scorer.logprob(np.concatenate([curve.masks for curve in curves]))
-    intervals = extent.intervals and seed[1] % _EVERY == 0
-    reference = coverage.reference(n, seed, scorer) if intervals else {}
+    plans = [plan(e.normalized_weights) for e in found] if curves else []
+    if plans:  # all of them in the same forward passes
+        scorer.logprob(np.concatenate([one.masks for one in plans]))
+    many = coverage.reference(n, seed, scorer) if intervals else None
 
     rows: list[Row] = []
     for number, (m, e) in enumerate(zip(methods, found, strict=True)):
         row = asdict(agreement(e.normalized_weights, gold)) if gold.any() else dict(UNLABELLED)
         row["lds"] = spearman(unseen @ e.weights, true)
-        if curves:
-            row |= _followed(curves[number], scorer)
-        if extent.detail:
-            row |= coverage.details(m, e, gold, scorer, reference)
+        if plans:
+            row |= _followed(plans[number], scorer)
+        if detail:
+            row |= coverage.details(m, e, gold, scorer, many)
         rows.append({"method": m.name, **_rounded(row), **_cost(m, e, scorer)})
-    expected = asdict(chance(n, int(gold.sum()))) if gold.any() else dict(UNLABELLED)
-    return [*rows, {"method": CHANCE, **_rounded(expected)}]
+    return rows
+
+
+def _by_chance(example: Example) -> Row:
+    """What a random ranking is expected to reach."""
+    gold = example.gold
+    return asdict(chance(len(gold), int(gold.sum()))) if gold.any() else dict(UNLABELLED)
 
 
 def _followed(curve: Plan, scorer: MemoScorer) -> dict[str, float | None]:

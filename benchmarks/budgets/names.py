@@ -26,4 +26,4 @@ FAMILIES: dict[str, list[str]] = {
     "preset faithful": [FAITHFUL],
 }
 # Methods whose intervals are compared with the weights from many more masks.
-INTERVALS = (EVIDENCE, INSTANT, FAITHFUL, exact(64), exact(96), cached(128, 16))
+INTERVALS = (FAITHFUL, exact(64), exact(96), cached(128, 16))

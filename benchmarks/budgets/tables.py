@@ -46,9 +46,12 @@ def origin(one: Results) -> str:
     facts = one.header["surrogate"]
     text = f"{len(one.examples())} examples; {facts.get('dtype')} on {facts.get('device')}; seed "
     text += f"{one.header['seed']}."
+    renewed = one.header.get("renewed_with") or facts
+    if renewed["name"] != facts["name"]:
+        text += f" The surrogate of the renewed rows is called {renewed['name']}."
     if one.missing:
         text += f" **Not finished: {one.missing} examples are missing.**"
-    return pages.blocks(f"### {label(one)}", pages.commands(one.header["command"]), text)
+    return pages.blocks(f"### {label(one)}", pages.made_by(one.header), text)
 
 
 def tokens_share(one: Results, name: str, key: str) -> float:
@@ -108,7 +111,7 @@ def by_length(found: Sequence[Results]) -> str:
             cells = [_wide(one, name, metric) for metric in ("f1", "auroc")]
             rows.append([f"{features:.0f}", str(len(one.examples())), name, *cells, *[NONE] * 3])
     head = ["sentences", "examples", "method", "F1", "AUROC", "LDS", "tokens", "tokens run"]
-    command = pages.commands(*(one.header["command"] for one in found))
+    command = pages.blocks(*(pages.made_by(one.header) for one in found))
     return pages.blocks(f"### {model(found[0])}", command, table(head, rows))
 
 

@@ -16,6 +16,7 @@ from benchmarks.cli import (
     heads,
     learn,
     long,
+    renew,
     speed,
 )
 from ropelime.cli import run_command
@@ -64,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
         heads,
         learn,
         long,
+        renew,
         speed,
         batch,
         architectures,

@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     kind.add_argument("--latency", action="store_true", help=text)
     text = "with --latency: how often each is timed (default 3)"
     kind.add_argument("--rounds", type=int, default=3, metavar="N", help=text)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
     text = "results of `agents` without parts and signals, which only learning needs"
     fewer = shared.new_command(commands, "trim", text)

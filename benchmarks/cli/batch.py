@@ -19,7 +19,7 @@ _HELP = "many short prompts: one call after another, as a batch, as a batch on R
 def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "batch", _HELP)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.add_argument("--shape", metavar="NAME", help="random weights of this shape")
     kind.add_argument(
         "--lines", type=int, default=256, metavar="N", help="lines of a round (default 256)"

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     kind.add_argument("--preset", default="evidence", metavar="NAME", help=text)
     kind.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N answers")
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
     text = "the chances of verdicts and grounding, out of rows of `believe`"
     again = shared.new_command(commands, "calibrate", text)

@@ -72,14 +72,8 @@ def add(commands: Any) -> None:
         help="a row for AT2 with weights of `heads`, for the surrogate that they were learnt for",
     )
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
-    text = "results of `closed` with the present presets beside earlier ones; nobody is asked again"
-    again = shared.new_command(commands, "renew", text)
-    again.add_argument("results", type=Path, metavar="FILE", help="compressed results")
-    again.add_argument("--data", type=Path, required=True, metavar="FILE", help="the data of the run")
-    shared.add_model(again)
-    again.set_defaults(run=renew)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -158,30 +152,6 @@ def run(options: argparse.Namespace) -> None:
             progress=report,
         )
     shared.written(options, results)
-
-
-def renew(options: argparse.Namespace) -> None:
-    """Put the present presets into the rows of an older run."""
-    from benchmarks.closed import cases
-    from benchmarks.closed.renew import renew as again
-    from benchmarks.store import read, rewrite
-    from ropelime.method.learnt import EVIDENCE, INSTANT
-
-    header, rows = read(options.results)
-    name = short(options.surrogate)
-    if header.get("bench") != "closed" or name not in header.get("surrogates", {}):
-        raise InputError(f"{options.results} has no rankings by {name} in the arena of `closed`.")
-    known = {case.id: case for case in cases.KINDS[header["kind"]](options.data)}
-    surrogate, found = shared.load_local(options), []
-    with reporting(shared.progress(options, name), name) as report:
-        for done, row in enumerate(rows):
-            if report:
-                report(done, len(rows))
-            found.append(again(row, known[row["example"]], surrogate, name, header))
-    present = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
-    changed = {"signals": present, "renewed_by": shared.command(options)}
-    rewrite(options.results, [{**header, **changed}, *found])
-    shared.written(options, options.results)
 
 
 def _served(options: argparse.Namespace) -> AnsweringModel | None:

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     for name, text in _HELP.items():
         kinds[name] = kind = shared.new_command(commands, name, text)
         shared.add_data(kind)
-        shared.add_model(kind)
+        shared.add_run(kind)
         kind.set_defaults(run=run, context=None, ablation="delete", generator=None, base_url=None)
     for name in ("hotpotqa", "ablation"):
         kinds[name].add_argument("--context", choices=["gold", "all"], default="gold")

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         help="results of `closed` with the answers (default: those of the data, or the model's own)",
     )
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
 
 

@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         help="learn from the labels of people too: of the questions from number FIRST to before LAST",
     )
     shared.add_write(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
 
 

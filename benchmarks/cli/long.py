@@ -13,9 +13,15 @@ from ropelime.errors import InputError
 from ropelime.progress import reporting
 
 _HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
-KINDS = ("needles", "words", "sentences", "answers", "window")
+KINDS = ("needles", "words", "sentences", "answers", "cost", "window")
 _TOKENS = [8_000, 32_000, 128_000]
-_SIZES = {"needles": _TOKENS, "words": _TOKENS, "sentences": [1000, 4000], "window": [128_000]}
+_SIZES = {
+    "cost": [2_000, 128_000],
+    "needles": _TOKENS,
+    "words": _TOKENS,
+    "sentences": [1000, 4000],
+    "window": [128_000],
+}
 _SHAPE, _SPARE = "qwen3-8b", 1024  # of the model, and tokens of its window besides the prompt
 
 
@@ -23,13 +29,14 @@ def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "long", _HELP)
     text = (
-        "the prompts; words: the same needles, ranked by words alone and without a model; window: "
-        "random tokens in one window, and the part of the machine's matrix rate that scoring reaches"
+        "the prompts; words: the same needles, ranked by words alone and without a model; cost: what "
+        "ours and the peers take for one needle of each size; window: random tokens in one window, and "
+        "the part of the machine's matrix rate that scoring reaches"
     )
     kind.add_argument("kind", choices=KINDS, help=text)
     text = (
-        "tokens of the prose (8000 32000 128000), sentences (1000 4000), or the most tokens of an "
-        "answer (any)"
+        "tokens of the prose (8000 32000 128000; cost: 2000 128000), sentences (1000 4000), or the "
+        "most tokens of an answer (any)"
     )
     kind.add_argument("--sizes", nargs="+", type=int, metavar="N", help=text)
     text = "the model that answers, as --surrogate; the given answers are explained without it"
@@ -40,14 +47,14 @@ def add(commands: Any) -> None:
     text = "stop before the next prompt when so many seconds have passed; the same command resumes"
     kind.add_argument("--seconds", type=float, metavar="N", help=text)
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Explain long prompts."""
     from benchmarks.hardware import Hardware
-    from benchmarks.long import answers, needles
+    from benchmarks.long import answers, cost, needles
     from benchmarks.long import run as long
     from benchmarks.store import Store
 
@@ -68,6 +75,8 @@ def run(options: argparse.Namespace) -> None:
         if options.kind == "answers"
         else needles.cases(options.data, sizes, limit, options.seed)
     )
+    if options.kind == "cost":
+        found = found[: len(sizes)]  # a prompt of each size
     if options.kind == "words":
         _rank_by_words(found, options, sizes)
         return
@@ -87,6 +96,8 @@ def run(options: argparse.Namespace) -> None:
         how: dict[str, Any] = {"seconds": options.seconds, "progress": report}
         if options.kind == "answers":
             answers.run(found, model, store, **how)
+        elif options.kind == "cost":
+            cost.run(found, model, store, seed=options.seed, **how)
         else:
             long.run(found, model, store, preset=options.preset, answering=answering, **how)
     shared.written(options, results)

@@ -38,13 +38,18 @@ def add_data(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--limit", type=int, metavar="N", help="number of examples, per bucket or in all")
 
 
+def add_run(kind: argparse.ArgumentParser) -> None:
+    """Options of everything that runs a model and writes a results file of its own."""
+    kind.add_argument("--results", type=Path, metavar="FILE", help="results file to write or resume")
+    kind.add_argument("--seed", type=int, default=0)
+    add_model(kind)
+
+
 def add_model(kind: argparse.ArgumentParser) -> None:
     """Options of everything that runs a model."""
-    kind.add_argument("--results", type=Path, metavar="FILE", help="results file to write or resume")
     kind.add_argument("--surrogate", default="smollm2", metavar="MODEL", help="see `ropelime models`")
     kind.add_argument("--device", help="cpu, cuda, mps or auto")
     kind.add_argument("--dtype", help="float32, bfloat16 or float16")
-    kind.add_argument("--seed", type=int, default=0)
     kind.add_argument("--quiet", action="store_true", help="print errors only")
 
 
@@ -138,6 +143,7 @@ def command(options: argparse.Namespace) -> str:
     """The command as anyone can repeat it: local paths by their names only."""
     words = ["python", "-m", "benchmarks", options.bench]
     words += [options.kind] if options.bench in ("closed", "heads", "believe", "long") else []
+    words += [f"results/{options.file.name}"] if options.bench == "renew" else []
     switches = [name for name in _SWITCHES if getattr(options, name, False)]
     names = [name for name in _NAMED if (options.bench, name) != ("agents", "together")]
     if options.bench == "speed" and options.shape and "scaling" not in switches:

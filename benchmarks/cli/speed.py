@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     """Add this command."""
     kind = shared.new_command(commands, "speed", _HELP)
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default 3)")
     kind.add_argument("--shape", metavar="NAME", help="random weights of this shape, a random prompt")
     kind.add_argument("--features", type=int, default=40, metavar="N", help="features of that prompt")
@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         "checkouts", nargs="+", metavar="NAME=FOLDER", help="such as before=../old after=."
     )
     shared.add_data(kind)
-    shared.add_model(kind)
+    shared.add_run(kind)
     kind.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default 3)")
     kind.set_defaults(run=run_versions)
 

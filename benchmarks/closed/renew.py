@@ -18,6 +18,7 @@ from benchmarks.closed.rankings import by_surrogate
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.store import Row
+from ropelime.method import learnt
 from ropelime.surrogate import Surrogate
 from ropelime.typing import Floats
 
@@ -26,7 +27,7 @@ _ABLATED = f"{EVIDENCE} without "
 
 
 def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) -> Row:
-    """A row whose presets are the present ones.
+    """A row whose presets are the present ones; those of the same weights of signals are replaced.
 
     Args:
         row: A row of the arena.
@@ -37,16 +38,21 @@ def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) ->
     """
     if "rankings" not in row:
         return row
+    now = {EVIDENCE: dict(learnt.EVIDENCE), INSTANT: dict(learnt.INSTANT)}
+    present = [preset for preset in PRESETS if header["signals"].get(preset) == now[preset]]
+    ours = [ranking.removeprefix(f"{name}: ") for ranking in row["rankings"]]
+    made = [*PRESETS, *(each for each in ours if each.startswith(_ABLATED) and EVIDENCE in present)]
+    replaced = {f"{name}: {each}" for each in (*present, *made[len(PRESETS) :])}
     kept = {
         renamed(ranking, header["signals"]): figures
         for ranking, figures in row["rankings"].items()
-        if _ABLATED not in ranking
+        if ranking not in replaced and (_ABLATED not in ranking or EVIDENCE in present)
     }
     output, draws = str(row.get("output", case.output)), (header["seed"], row["number"])
-    weights, tokens = by_surrogate(case, output, surrogate, (*draws, 2), only=PRESETS)
-    for preset in PRESETS:
-        figures = {**known(row, weights[preset], draws), "tokens": tokens[preset]}
-        kept[f"{name}: {preset}"] = {**figures, "weights": np.round(weights[preset], 5).tolist()}
+    weights, tokens = by_surrogate(case, output, surrogate, (*draws, 2), only=made)
+    for each in made:
+        figures = {**known(row, weights[each], draws), "tokens": tokens[each]}
+        kept[f"{name}: {each}"] = {**figures, "weights": np.round(weights[each], 5).tolist()}
     return {**row, "rankings": kept}
 
 

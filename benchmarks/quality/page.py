@@ -79,9 +79,12 @@ def _origin(results: Results) -> list[str]:
     ]
     if without := results.without_gold():
         facts.append(f"IoU, F1 and AUROC leave out {without} (no feature gold)")
-    command = header.get("command", COMMANDS[results.section])
     missing = (
         f"**Not finished: {results.missing} more examples are missing or incomplete.** They are left "
         "out; the same command resumes the run."
     )
-    return [pages.commands(command), "; ".join(facts) + ".", missing if results.missing else ""]
+    return [
+        pages.made_by({"command": COMMANDS[results.section], **header}),
+        "; ".join(facts) + ".",
+        missing if results.missing else "",
+    ]
