@@ -22,7 +22,10 @@ COLUMNS = {
 }
 ROWS = {
     "random": "random",
+    "BM25(question)": "BM25(question)",
+    "BM25(answer)": "BM25(answer)",
     "BM25(question + 2 × answer)": "BM25(question + 2 × answer)",
+    "longest common substring": "longest common substring",
     '`preset="evidence"`, the default': "smollm2: evidence",
     '`preset="instant"`': "smollm2: instant",
     '`preset="faithful"`': "smollm2: faithful",

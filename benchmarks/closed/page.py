@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.closed.measures import NO_EFFECT, lost_without
+from benchmarks.closed import labelled, place
+from benchmarks.closed.attempts import NAME
+from benchmarks.closed.measures import NO_EFFECT, SIGNALS, lost_without
+from benchmarks.names import EVIDENCE
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
 from ropelime.results.verification import CHANGED_BELOW
+from ropelime.typing import Ints
 
 BASELINE = "BM25(question + 2 × answer)"
 _COLUMNS = {
@@ -30,7 +34,7 @@ _COLUMNS = {
     "auroc": "AUROC",
     "tokens": "tokens",
 }
-_CALLS = {"changes": 1, "verified": 4}
+_CALLS = {"changes": 1, "verified": 4, "nine": 9}
 _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
 _BY_ANSWERS = "*Measured by answers.* The server gives no log-probabilities."
 _KINDS = {
@@ -47,16 +51,62 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         paths: Results files of ``python -m benchmarks closed``.
         docs: The folder of the page.
     """
-    sections = [_section(*read(path)) for path in sorted(paths, key=_order)]
-    return [pages.write(docs, "truth", files=pages.files(paths), arena=pages.blocks(*sections))]
+    files = [read(path) for path in sorted(paths, key=_order)]
+    tried = [(header, _ranked(rows)) for header, rows in files if header.get("attempts")]
+    page = pages.write(
+        docs,
+        "truth",
+        files=pages.files(paths),
+        arena=pages.blocks(*(_section(header, rows) for header, rows in files)),
+        place=place.table(tried),
+        labelled=labelled.table([each for each in tried if each[0]["kind"] == "reference"]),
+        nine=_nine([each for each in tried if each[0]["kind"] == "hotpotqa"]),
+        turn=_in_turn([each for each in tried if each[0]["kind"] == "hotpotqa"]),
+    )
+    return [page]
 
 
 def _order(path: Path) -> tuple[int, str]:
     return list(_KINDS).index(read(path)[0]["kind"]), path.name
 
 
+def _ranked(rows: Sequence[Row]) -> list[Row]:
+    """The rows that have rankings: the others had no answer."""
+    return [row for row in rows if "rankings" in row]
+
+
+def _nine(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
+    """How often one of the first nine parts changes the answer, where some part does."""
+    found = [
+        _cell(rows, f"{surrogate}: {EVIDENCE}", "nine")
+        for header, rows in files
+        for surrogate in header["surrogates"]
+    ]
+    return " and ".join(found) or NONE
+
+
+def _in_turn(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
+    """How often one of four parts changes the answer: the first by `evidence` and by each signal."""
+    found = []
+    for header, rows in files:
+        for surrogate in header["surrogates"]:
+            names = [EVIDENCE, *(f"{NAME}{signal} alone" for signal in SIGNALS)]
+            hits = [_hit(row, _dealt(row, [f"{surrogate}: {name}" for name in names])) for row in rows]
+            known = [hit for hit in hits if hit is not None]
+            found.append(number(float(np.mean(known)) if known else None, ".2f"))
+    return " and ".join(found) or NONE
+
+
+def _dealt(row: Row, names: Sequence[str]) -> list[int]:
+    """The first part by each ranking that the rankings before have not taken."""
+    taken: list[int] = []
+    for order in (_ordered(row, name) for name in names):
+        taken += [int(part) for part in order if part not in taken][:1]
+    return taken
+
+
 def _section(header: Row, rows: Sequence[Row]) -> str:
-    used = [row for row in rows if "rankings" in row]
+    used = _ranked(rows)
     title = _KINDS[header["kind"]]
     if header["answering"]:
         title += f": {header['answering']['name']} answers"
@@ -81,7 +131,7 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
     ]
     return pages.blocks(
         f"### {title}",
-        pages.commands(header["command"]),
+        pages.made_by(header),
         f"{count}." + (f" {_BY_ANSWERS}" if answers else ""),
         pages.table(
             ["ranking", *(_COLUMNS[key] for key in shown)],
@@ -139,11 +189,17 @@ def _values(rows: Sequence[Row], name: str, key: str) -> list[float]:
 
 def _changing(row: Row, name: str, first: int) -> float | None:
     """Whether the answer changes without one of the first parts; None where no single part does it."""
+    return _hit(row, _ordered(row, name)[:first])
+
+
+def _ordered(row: Row, name: str) -> Ints:
+    return np.argsort(-np.array(row["rankings"][name]["weights"]), kind="stable")
+
+
+def _hit(row: Row, parts: Sequence[int] | Ints) -> float | None:
+    """Whether the answer changes without one of these parts; None where no single part changes it."""
     changed = np.array(row.get("kept", [1.0])[1:]) < CHANGED_BELOW
-    if not changed.any():
-        return None
-    order = np.argsort(-np.array(row["rankings"][name]["weights"]), kind="stable")
-    return float(changed[order[:first]].any())
+    return float(changed[parts].any()) if changed.any() else None
 
 
 def _cell(rows: Sequence[Row], name: str, key: str) -> str:

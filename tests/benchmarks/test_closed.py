@@ -17,7 +17,7 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import attempts, cases, measures, rankings, renew, run
+from benchmarks.closed import attempts, cases, labelled, measures, page, rankings, renew, run
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -25,6 +25,7 @@ from benchmarks.store import Store, read
 from conftest import byte_level, tiny_model
 from ropelime.answering import AnsweringModel
 from ropelime.clients.pool import Pool
+from ropelime.method import learnt
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import split
@@ -191,6 +192,63 @@ class TestAttempts:
             assert 0 <= found[name]["auroc"] <= 1
 
 
+class TestFittedToLabels:
+    """Signals of which only words tell what is cited."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        rng = np.random.default_rng(0)
+        found = []
+        for _ in range(20):
+            shares = {name: rng.dirichlet(np.ones(8)) for name in ("shift", "question", "attention")}
+            shares["words"] = np.where(np.arange(8) == rng.integers(8), 0.65, 0.05)
+            weights = {f"a: {attempts.NAME}{name} alone": each for name, each in shares.items()}
+            weights["a: evidence"] = np.full(8, 1 / 8)
+            found.append({
+                "features": 8, "gold": [int(shares["words"].argmax())],
+                "rankings": {name: {"weights": each.tolist()} for name, each in weights.items()},
+            })  # fmt: skip
+        return found
+
+    def test_each_half_is_judged_by_what_the_other_taught(self) -> None:
+        lines = labelled.table([({"surrogates": {"a": {}}}, self.rows())]).splitlines()[2:]
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        assert [line[1] for line in cells] == ["`evidence`", "mean", "geometric mean"]
+        assert cells[0][4] == "0.500"
+        for _, _, weights, f1, auroc in cells[1:]:
+            for half in weights.split(" and "):
+                assert float(half.split("/")[1]) == max(map(float, half.split("/")))
+            assert (f1, auroc) == ("1.000", "1.000")
+
+    def test_a_geometric_mean(self) -> None:
+        shares = np.array([[0.8, 0.2], [0.5, 0.5]])
+        kept = np.log((shares + 0.05) / (shares[:, ::-1] + 0.05))[:, 0]
+        found = labelled.geometric(np.array([2.0, 3.0]), shares)
+        assert found.sum() == pytest.approx(1)
+        assert np.log(found[0] / found[1]) == pytest.approx(2 * kept[0] + 3 * kept[1])
+
+    def test_without_runs_there_is_no_table(self) -> None:
+        assert labelled.table([]) == "–"
+
+
+def test_four_calls_with_the_signals_in_turn() -> None:
+    """`evidence` takes part 0, the shift 1, the words 2 (0 and 1 are taken), and the question 4."""
+    ways = {
+        "evidence": [0],
+        f"{attempts.NAME}shift alone": [1],
+        f"{attempts.NAME}words alone": [1, 0, 2],
+    }
+    ways[f"{attempts.NAME}question alone"] = [4]
+    weights = {name: [9.0 - order.index(i) if i in order else 0.0 for i in range(5)]
+               for name, order in ways.items()}  # fmt: skip
+    rankings = {f"a: {name}": {"weights": each} for name, each in weights.items()}
+    rows = [
+        {"rankings": rankings, "kept": [0.0, *(0.1 if i == changing else 1.0 for i in range(5))]}
+        for changing in (4, 3, None)
+    ]
+    assert page._dealt(rows[0], list(rankings)) == [0, 1, 2, 4]
+    assert page._in_turn([({"surrogates": {"a": {}}}, rows)]) == "0.50", "nothing changes the third"
+
+
 def knows(handler: servers.Handler) -> None:
     """A model that reads "a1 is here." and "B": it says Paris with both, Rome without the first."""
     text = handler.body["messages"][0]["content"]
@@ -345,3 +403,15 @@ class TestRenew:
         assert sum(found["tiny: evidence"]["weights"]) == pytest.approx(1, abs=1e-3)
         assert 0 < found["tiny: instant"]["tokens"] < found["tiny: evidence"]["tokens"]
         assert renew.renew({"example": "x"}, case, tiny(), "tiny", header) == {"example": "x"}
+
+    def test_rows_of_the_same_signals_are_replaced(self, case: cases.Case, tiny: Tiny) -> None:
+        signals = {"evidence": dict(learnt.EVIDENCE), "instant": dict(learnt.INSTANT)}
+        ours = ("tiny: evidence", "tiny: evidence without shift", "tiny: instant")
+        row = {
+            "example": case.id, "number": 0, "features": len(case.spans), "gold": [0],
+            "rankings": {"random": {"f1": 0.0}, **{name: {"f1": -1.0} for name in ours}},
+        }  # fmt: skip
+        again = renew.renew(row, case, tiny(), "tiny", {"seed": 0, "signals": signals})["rankings"]
+        assert set(again) == {"random", *ours}
+        assert all(again[name]["f1"] >= 0 for name in ours)
+        assert again["tiny: evidence"]["weights"] != again["tiny: evidence without shift"]["weights"]
