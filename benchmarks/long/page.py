@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pages
-from benchmarks.long.needles import KINDS
+from benchmarks.long.needles import KINDS, is_right
 from benchmarks.store import Row, read
 
 _COMMAND = "python -m benchmarks long"
+_ANY = "one, of any kind"
 _ONE = tuple(kind for kind in KINDS if kind != "two")
 _READ = 7  # of 4,096 tokens in passages of at most 192, a third are the first by words
 
@@ -32,6 +33,7 @@ def write(results: Sequence[Path], docs: Path) -> list[Path]:
         "sentences": _table(runs, "sentences", _sentences),
         "cost": _table(runs, "needles", _cost),
         "answers": _table(runs, "answers", _answers),
+        "peers": _table(runs, "cost", _peers),
         "window": _table(runs, "window", _window),
     }
     return [pages.write(docs, "long", **holes)]
@@ -70,14 +72,18 @@ def _table(runs: Sequence[_Run], kind: str, make: Callable[[Sequence[_Run]], str
 def _needles(runs: Sequence[_Run]) -> str:
     rows = []
     for run in runs:
-        for (size, kind), found in run.groups("size", "kind").items():
-            best = 1 if kind in _ONE else 3
-            ours, words = (
-                statistics.mean(max(row[name]) <= best for row in found) for name in ("places", "bm25")
-            )
-            rows.append([run.model, run.answers, f"{size:,}", kind, str(len(found))])
-            rows[-1] += [pages.number(ours, ".2f"), pages.number(words, ".2f")]
-    head = ["surrogate", "answer", "tokens", "needle", "prompts", "found", "BM25"]
+        groups = run.groups("size", "kind")
+        for size in sorted({size for size, _ in groups}):
+            of_one = [row for kind in _ONE for row in groups.get((size, kind), [])]
+            groups[size, _ANY] = of_one
+        for (size, kind), found in sorted(groups.items(), key=lambda item: item[0]):
+            best = 3 if kind == "two" else 1
+            right = [row for row in found if is_right(row, run.header["seed"])]
+            rows.append([run.model, run.answers, f"{size:,}", kind, str(len(found)), str(len(right))])
+            for name in ("places", "bm25"):
+                hits = [max(row[name]) <= best for row in right]
+                rows[-1].append(pages.number(statistics.mean(hits) if hits else None, ".2f"))
+    head = ["surrogate", "answer", "tokens", "needle", "prompts", "right answers", "found", "BM25"]
     return pages.table(head, rows)
 
 
@@ -108,13 +114,15 @@ def _overlooked(runs: Sequence[_Run]) -> str:
     for run in runs:
         for (size,), found in run.groups("size").items():
             some = [row for row in found if row["read"] is not None]
+            some = [row for row in some if is_right(row, run.header["seed"])]
             if not some:
                 continue
             lost = statistics.mean(len(row["read"]) < len(row["gold"]) for row in some)
             said = statistics.mean(row["overlooked"] for row in some)
-            rows.append([run.model, f"{size:,}", str(len(some))])
+            rows.append([run.model, run.answers, f"{size:,}", str(len(some))])
             rows[-1] += [pages.number(said, ".2f"), pages.number(lost, ".2f")]
-    head = ["surrogate", "tokens", "prompts", "estimated probability, mean", "needle not read closely"]
+    head = ["surrogate", "answer", "tokens", "right answers", "estimated probability, mean"]
+    head += ["needle not read closely"]
     return pages.table(head, rows) if rows else "No prompt was longer than the window."
 
 
@@ -165,6 +173,30 @@ class _Medians:
             max(statistics.median(row[name] for row in rows), 1e-9)
             for name in ("tokens", "scored", "memory", clock)
         )
+
+
+def _peers(runs: Sequence[_Run]) -> str:
+    rows = []
+    for run in runs:
+        pace = {
+            name: way["seconds"] / way["tokens"]
+            for row in run.rows
+            for name, way in row["ways"].items()
+            if "seconds" in way
+        }
+        for row in run.rows:
+            for name, way in row["ways"].items():
+                known = way.get("seconds") or way["tokens"] * pace.get(name, 0.0)
+                rows.append([f"{row['tokens']:,}", str(row["features"]), name, f"{way['tokens']:,}"])
+                rows[-1] += [
+                    f"{way['tokens'] / row['tokens']:,.1f}",
+                    f"{known:,.0f}" if known else pages.NONE,
+                ]
+                rows[-1].append(
+                    "measured" if "seconds" in way else "estimated" if known else pages.NONE
+                )
+    head = ["tokens of the prompt", "parts", "way", "tokens scored", "in prompts", "seconds", ""]
+    return pages.table(head, rows)
 
 
 def _window(runs: Sequence[_Run]) -> str:

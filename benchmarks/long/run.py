@@ -102,7 +102,7 @@ def run_words(
             "features": len(features),
             "gold": gold.tolist(),
             "words": _places(shared, gold),
-            "bm25": _places(_bm25(case, case.answer, features), gold),
+            "bm25": _places(bm25_of(case, case.answer, features), gold),
         }
 
     in_turn(cases, store, make, seconds, progress)
@@ -147,7 +147,7 @@ def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware,
         "tokens": tokens,
         "gold": gold.tolist(),
         "places": _places(e.normalized_weights, gold),
-        "bm25": _places(_bm25(case, output, e.features), gold),
+        "bm25": _places(bm25_of(case, output, e.features), gold),
         "read": inside,
         "closely": None if read is None else read["tokens"],
         "overlooked": None if read is None else read["overlooked"],
@@ -173,10 +173,12 @@ def _answered(case: Case, model: LocalSurrogate) -> str:
         prompt, features = reduced(prompt, features, np.sort(order[fits]).tolist())
     spans = [(feature.start, feature.end) for feature in features]
     talk = LocalConversation(model, prompt, spans, most=_MOST)
-    return talk.answers(np.ones((1, len(talk.features)), dtype=bool))[0] or case.answer
+    return (
+        talk.answers(np.ones((1, len(talk.features)), dtype=bool))[0] or "?"
+    )  # no answer is not right
 
 
-def _bm25(case: Case, output: str, features: Sequence[Feature]) -> Floats:
+def bm25_of(case: Case, output: str, features: Sequence[Feature]) -> Floats:
     """(n,) what the features share with the question and twice the answer."""
     return bm25(f"{case.question} {output} {output}", [feature.text for feature in features])
 

@@ -110,3 +110,27 @@ def test_a_window_is_filled(tmp_path: Path) -> None:
     assert row["part"] == pytest.approx(row["operations"] / row["seconds"] / row["rate"], rel=0.05)
     assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
     assert "| tiny |" in (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
+
+
+def test_what_the_peers_take(data: Path, tmp_path: Path, tiny_run: LocalSurrogate) -> None:
+    results = tmp_path / "cost.jsonl"
+    line = ["long", "cost", "--sizes", "100", "300", "--data", str(data), "--results", str(results)]
+    assert main([*line, "--quiet"]) == 0
+    short, long = read(results)[1]
+    full, n = short["tokens"], short["features"]
+    assert short["ways"]["leave-one-out, exact"]["tokens"] > (n - 1) * full * 0.8
+    assert {"contextcite", "TracLLM"} < set(long["ways"])
+    assert "seconds" in short["ways"]["TracLLM"]
+    assert "seconds" not in long["ways"]["TracLLM"], "it does not fit the window"
+    assert long["ways"]["TracLLM"]["tokens"] > long["ways"]["instant"]["tokens"]
+    assert main(["report", str(results), "--docs", str(tmp_path)]) == 0
+    page = (tmp_path / "results" / "long.md").read_text(encoding="utf-8")
+    assert "| TracLLM |" in page
+    assert "| estimated |" in page
+
+
+def test_a_right_answer_says_what_the_needle_says(data: Path) -> None:
+    for case in needles.cases(data, [200], 4, seed=3):
+        row = {"kind": case.kind, "size": case.size, "example": case.id, "output": case.answer}
+        assert needles.is_right(row, 3), case.id
+        assert not needles.is_right({**row, "output": "Nobody knows."}, 3)
