@@ -20,9 +20,10 @@ import numpy as np
 from benchmarks.believe.items import GIVEN
 from benchmarks.store import Row
 from ropelime.errors import InputError
+from ropelime.results.grounding import completed
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
-    "grounded": ("explained", "covered", "answer_explained", "answer_covered"),
+    "grounded": ("explained", "covered", "answer_explained", "answer_covered", "foreign"),
     "rests": ("gain_most", "covered_most", "gain"),
     "cause": ("first",),
     "understood": ("gain_sum", "first"),
@@ -48,7 +49,7 @@ def examples(found: Sequence[tuple[str, Row]], of: str, *, fitted: bool) -> Iter
         if of == "grounded":
             for sentence in row.get("sentences", ()):
                 if (true := grounded(row["kind"], sentence["label"])) is not None:
-                    yield source, sentence["inputs"], true
+                    yield source, completed(sentence["inputs"]), true
         elif (true := _true(row, of)) is not None:
             yield source, row["inputs"], true
 
@@ -71,7 +72,7 @@ def _spliced(rows: Sequence[Row]) -> Iterator[Example]:
             for name in ("explained", "covered")
         }
         for known, true in both:
-            yield "spliced", {**known, **whole}, true
+            yield "spliced", completed({**known, **whole}), true
 
 
 def grounded(kind: str, label: object) -> bool | None:

@@ -16,7 +16,7 @@ from ropelime.typing import Floats, Masks
 File = tuple[Path, Row, list[Row]]  # its path, header and rows
 Held = tuple[Masks, Floats]  # (n,) whether each interval of a prompt holds it, and its width
 _PARTS = ((2, 19), (20, 39), (40, 59), (60, 300))  # of prompts that an answering model was asked
-_FITTED_PARTS = ((2, 10), (11, 40), (41, 200))
+_FITTED_PARTS = ((2, 3), (4, 10), (11, 40), (41, 200))
 _DRAWS = 2000
 _HEAD = ("preset", "parts of the prompt", "widths were set", "prompts", "parts", "covered", "width")
 
@@ -56,7 +56,7 @@ def held(row: Row) -> Held:
     uncertain too, and the interval is that of the difference.
     """
     found, aim = masks.unpacked(row), np.array(row["aim"])
-    reach = np.hypot(found.half_width, row["aim_half"]) + 1e-5  # rows are rounded
+    reach = np.hypot(found.half_width, masks.reference_half(row)) + 1e-5  # rows are rounded
     largest = max(float(np.abs(found.weights).max()), 1e-12)
     return np.abs(found.weights - aim) <= reach, 2 * found.half_width / largest
 

@@ -7,6 +7,7 @@ the scores of the preset and not its intervals: the page fits them again, so tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +28,11 @@ from ropelime.surrogate import Ablation, Surrogate
 from ropelime.text.features import split
 from ropelime.text.prompt import Prompt, from_context
 from ropelime.text.segmentation import sentences
-from ropelime.typing import Floats
+from ropelime.typing import Floats, Masks
 
 FITTED: tuple[PresetName, ...] = ("faithful", "paper")  # presets whose weights are fitted to masks
 _UNSEEN = 700  # HotpotQA's examples before this one were learnt from, or judge something else
-_SET_BY = 12  # prompts that were seen before the widths of intervals were set; the others judge them
+_SET_BY = 170  # prompts were seen before widths were set; the others judge them
 _ALL = 8  # parts: so few are scored under every mask
 # Which text of an example is shown, what is a part of it, and how many parts it may have. Prompts are
 # short, because each is scored under hundreds of masks.
@@ -39,8 +40,11 @@ Shape = tuple[str, Granularity, int, int]
 _FEW: Shape = ("paragraph", "sentence", 2, 8)
 _SOME: Shape = ("line", "word", 11, 20)
 _MANY: Shape = ("paragraph", "word", 41, 90)
+_BOTH: Shape = ("both", "sentence", 4, 16)
+_SHORT: Shape = ("shortest", "word", 4, 10)
 _EIGHT = (_FEW, _SOME, _FEW, _FEW, _SOME, _FEW, _FEW, _SOME)
 _SHAPES = (*_EIGHT * 5, _MANY, _MANY)
+_JUDGING = (*(_FEW, _BOTH, _SOME, _SHORT) * 10, _MANY)  # more of those with four to ten parts
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,18 @@ def prompts(path: Path) -> Iterator[Masked]:
     """Prompts of 2 to 200 parts with the reference answers."""
     number = 0
     for entry in list(entries_of(path))[_UNSEEN:]:
-        shown, features, least, most = _SHAPES[number % len(_SHAPES)]
+        shapes = _SHAPES if number < _SET_BY else _JUDGING
+        shown, features, least, most = shapes[number % len(shapes)]
         titles = {title for title, _ in entry["supporting_facts"]}
         gold = ["".join(text).strip() for title, text in entry["context"] if title in titles]
         shortest = min(gold, key=len)
-        first, last = sentences(shortest)[0]
-        context = {"both": gold, "paragraph": [shortest], "line": [shortest[first:last]]}[shown]
+        lines = [text[first:last] for text in (shortest, *gold) for first, last in sentences(text)]
+        context = {
+            "both": gold,
+            "paragraph": [shortest],
+            "line": lines[:1],
+            "shortest": [min(lines, key=len)],
+        }[shown]
         prompt = from_context(context, entry["question"])
         try:
             count = len(split(prompt, features))
@@ -118,17 +128,34 @@ def reference(e: Explanation, preset: PresetName, surrogate: Surrogate) -> Attri
     n, own = len(e.features), PRESETS[preset]
     recipe = Recipe.of(own.target, own.kernel, "wls")
     scorer = surrogate.prepare(e.prompt, e.features, e.output, ablation=Ablation())
-    sampler = Exhaustive() if n <= _ALL else resolve_sampler(own.exact_sampler)
-    many = None if n <= _ALL else max(120, 4 * n)
-    drawn = sampler.sample(n, budget=many, rng=np.random.default_rng([17, n]))
     space = recipe.kernel.space
     scores = scorer.score(
-        np.concatenate([np.ones((1, n), dtype=bool), drawn.masks]),
+        np.concatenate([np.ones((1, n), dtype=bool), _reference_masks(preset, n)]),
         kl=recipe.target.needs_kl,
         spaces=() if space is None else (space,),
     )
     found = fit(scores, recipe, tokens=False)
     return replace(found, half_width=np.zeros(n)) if n <= _ALL else found
+
+
+def reference_half(row: Row) -> Floats:
+    """(n,) half the width of the reference's own intervals.
+
+    A sampler draws masks of some sizes only. The fewer of them the reference has left out, the less its
+    weights depend on which it drew: they are those of a sample without replacement.
+    """
+    n = row["features"]
+    masks = np.unique(_reference_masks(row["method"], n), axis=0)
+    sizes = np.unique(masks.sum(1)).tolist()
+    drawn = len(masks) / sum(math.comb(n, size) for size in sizes)
+    return np.array(row["aim_half"]) * math.sqrt(1.0 - drawn)
+
+
+def _reference_masks(preset: PresetName, n: int) -> Masks:
+    """(N, n) masks beside the full prompt."""
+    sampler = Exhaustive() if n <= _ALL else resolve_sampler(PRESETS[preset].exact_sampler)
+    budget = None if n <= _ALL else max(120, 4 * n)
+    return sampler.sample(n, budget=budget, rng=np.random.default_rng([17, n])).masks
 
 
 def _packed(scores: Scores, recipe: Recipe) -> dict[str, Any]:

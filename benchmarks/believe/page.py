@@ -15,6 +15,7 @@ from benchmarks.pages import NONE, number
 from benchmarks.plots import Curve, CurvePanel, curves
 from benchmarks.store import Row, read
 from ropelime.method.learnt import chance
+from ropelime.results.grounding import sentence_chance
 from ropelime.typing import Floats
 
 _NAMES = {
@@ -82,7 +83,7 @@ def _once(files: Sequence[intervals.File], kind: str) -> list[Row]:
 def _judged(found: Found, of: str, *, base: bool = False) -> dict[str, Judged]:
     """Chances and truth of the rows that nothing was fitted to, by source and of all."""
     known = [
-        (source, chance(of, inputs), true)
+        (source, sentence_chance(inputs) if of == "grounded" else chance(of, inputs), true)
         for source, inputs, true in fit.examples(
             [(s, r) for s, r in found if (_BASE in r["kind"]) is base], of, fitted=False
         )
@@ -190,7 +191,7 @@ def _grounding(rows: Mapping[str, Sequence[Row]]) -> str:
     ):
         if some:
             truth = np.array([true for _, true in some])
-            ours = np.array([chance("grounded", s["inputs"]) for s, _ in some])
+            ours = np.array([sentence_chance(s["inputs"]) for s, _ in some])
             baselines = [np.array([s[key] for s, _ in some]) for key in ("covered", "common")]
             areas = [number(auroc(each, truth), ".3f") for each in (ours, *baselines)]
             lines.append([name, str(len(some)), *areas, target])
@@ -228,7 +229,7 @@ def _trust(rows: Sequence[Row]) -> str:
 
 def _least(row: Row) -> float:
     """Trust, of a row with one sentence."""
-    grounded = max(chance("grounded", sentence["inputs"]) for sentence in row["sentences"])
+    grounded = max(sentence_chance(sentence["inputs"]) for sentence in row["sentences"])
     known = row["inputs"]
     cause = grounded * chance("cause", known)
     return min(chance("rests", known), cause, chance("understood", known))

@@ -18,11 +18,12 @@ from ropelime.method.attribution import fit
 from ropelime.options import Options
 from ropelime.results.citations import measure_sentences
 from ropelime.results.explanation import fit_span
+from ropelime.results.grounding import measure
 from ropelime.results.verdicts import inputs
 from ropelime.steps import Task
 from ropelime.surrogate import Surrogate
 from ropelime.text.features import split
-from ropelime.text.lexical import bm25, shared_words, words
+from ropelime.text.lexical import bm25, pinned, shared_words, words
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
 
@@ -85,7 +86,8 @@ def _inputs(e: Explanation) -> dict[str, float]:
     recipe = e.strategies()
     matching = shared_words(e.prompt, e.features, e.output) if recipe.uses_words else None
     fitted = fit(e.surrogate_scores.fitted(), recipe, words=matching, tokens=False)
-    found = inputs(fitted, measure_sentences(e, e.output_sentences))
+    known = (e.output, e.output_sentences, e.output_spans, e.features, e.surrogate_scores)
+    found = inputs(fitted, measure(*known, asked=pinned(e.prompt, e.features)))
     return {name: round(value, 5) for name, value in found.items()}
 
 

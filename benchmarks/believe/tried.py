@@ -10,7 +10,7 @@ from benchmarks import pages
 from benchmarks.evaluation.labels import auroc
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row
-from ropelime.method.learnt import chance
+from ropelime.results.grounding import sentence_chance
 from ropelime.typing import Floats, Masks
 
 _SUMMARIES = 10  # of each document, numbered in a row
@@ -48,7 +48,7 @@ def _sentences(own: Sequence[Row], more: Sequence[Row]) -> Iterator[tuple[int, d
         _, batch, number = row["example"].split("/")
         for i, sentence in enumerate(row.get("sentences", ())):
             known = sentence["inputs"]
-            found = {_OURS: 1 - chance("grounded", known)}
+            found = {_OURS: 1 - sentence_chance(known)}
             found |= {name: 1 - known[name] for name in ("explained", "covered")}
             for other in others:
                 found |= other["sentences"][i].get("tried", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[masks.Masked]
 def test_prompts_have_as_many_parts_as_their_shape_allows(items: list[masks.Masked]) -> None:
     counts = [(item.features, len(split(item.prompt, item.features))) for item in items]
     assert counts == [("sentence", 2), ("word", 12), ("sentence", 2), ("sentence", 2)]
-    assert all(item.fit for item in items), "the first dozen set the widths"
+    assert all(item.fit for item in items), "the first prompts set the widths"
 
 
 def test_a_row_gives_back_the_fit_of_its_preset(
@@ -77,11 +78,21 @@ def test_an_interval_holds_what_is_near() -> None:
     near, far = intervals.held(row(0.0)), intervals.held(row(9.0))
     assert near[0].tolist() == [True, True]
     assert far[0].tolist() == [False, True]
-    assert intervals.held(row(9.0, aim_half=[9.5, 0.0]))[0].all(), "the reference is uncertain too"
     file = (Path("rows"), {"kind": "masks", "preset": None}, [row(0.0), row(9.0), row(0.0, fit=True)])
     table = intervals.fitted([file])
-    assert "| faithful | 2 to 10 | by others | 2 | 4 | 75.0% [50%, 100%] |" in table
-    assert "| faithful | 2 to 10 | by these | 1 | 2 | 100.0% [100%, 100%] |" in table
+    assert "| faithful | 2 to 3 | by others | 2 | 4 | 75.0% [50%, 100%] |" in table
+    assert "| faithful | 2 to 3 | by these | 1 | 2 | 100.0% [100%, 100%] |" in table
+
+
+@pytest.mark.parametrize(
+    ("parts", "drawn"),
+    [(8, 1), (10, 120 / (10 + 45 + 120)), (16, 120 / (16 + 120)), (60, 0)],
+)
+def test_the_reference_is_as_uncertain_as_it_left_masks_out(parts: int, drawn: float) -> None:
+    """Of 10 parts, 120 masks remove three; the reference of `paper` draws 120 masks of one to three."""
+    known = {"features": parts, "method": "paper", "aim_half": [2.0] * parts}
+    half = masks.reference_half(known)
+    np.testing.assert_allclose(half, 2 * math.sqrt(1 - drawn), rtol=0.01)
 
 
 def test_shares_are_held_against_what_was_lost() -> None:
