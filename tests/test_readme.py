@@ -48,6 +48,24 @@ def test_the_table_is_what_the_results_say(tmp_path: Path) -> None:
     assert re.search(rf'^\| `preset="evidence"`, the default \| {cell} \|', shown, re.MULTILINE)
 
 
+def test_the_table_has_every_ranking_by_words() -> None:
+    shown = README.read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (BM25\([^|]*\)|longest common substring) \| (.*) \|$", shown, re.M))
+    for name, cells in rows.items():
+        expected = []
+        for file, measure in list(headline.COLUMNS.values())[:3]:
+            _, found = read(RESULTS / f"{file}.jsonl.xz")
+            own = [row["rankings"][name] for row in found if "rankings" in row]
+            expected.append(f"{_mean(own, measure):.2f}")
+        assert cells == " | ".join([*expected, "–"])
+    assert list(rows) == [
+        "BM25(question)",
+        "BM25(answer)",
+        "BM25(question + 2 × answer)",
+        "longest common substring",
+    ]
+
+
 def test_a_readme_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("No table.\n", encoding="utf-8")
     with pytest.raises(InputError, match="has 0 places for the table"):
@@ -78,13 +96,13 @@ def test_the_gold_table_matches_the_results() -> None:
 
 def test_the_budget_rows_match_the_results() -> None:
     files = {"135M": "smollm2", "1.5B": "qwen2.5-coder-1.5b-instruct"}
-    named = {"`evidence` before words": "evidence", '`preset="faithful"`': "faithful"}
+    named = {f'`preset="{name}"`': name for name in ("evidence", "instant", "faithful")}
     named["ContextCite's estimator"] = "contextcite"
     rows = re.findall(r"^\| (.+), (135M|1\.5B) \| (.+) \|$", SUMMARY, re.MULTILINE)
-    assert len(rows) == 11
+    assert len(rows) == 14
     for name, size, cells in rows:
         ten = cells.count("|") == 3
-        if not ten and name != "`evidence` before words":
+        if not ten and named.get(name) not in ("evidence", "instant"):
             continue  # from the other experiment
         file = RESULTS / f"budget-{'all' if ten else 'gold'}-{files[size]}.jsonl.xz"
         found = [row for row in read(file)[1] if row["method"] == named[name]]
