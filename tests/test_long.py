@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -254,6 +254,28 @@ def test_the_close_reading_is_foreseen(options: dict[str, Any]) -> None:
     assert all(done <= total for done, total in seen)
     assert 0.8 < seen[0][1] / seen[-1][1] < 1.25
     assert 0.9 < seen[-1][1] / e.cost.tokens < 1.1
+
+
+@dataclass(frozen=True)
+class Served(Reader):
+    """A reader that notes each prompt it prepares, which a server is sent at once."""
+
+    sent: list[str] = field(default_factory=list)
+
+    def prepare(
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
+    ) -> WordScorer:
+        self.sent.append(prompt.text)
+        return super().prepare(prompt, features, output, ablation=ablation)
+
+
+def test_progress_sends_nothing_to_a_server() -> None:
+    silent, told = Served(), Served()
+    seen: list[tuple[int, int]] = []
+    plain = long_one(surrogate=silent)
+    e = long_one(surrogate=told, progress=lambda *now: seen.append(now))
+    assert told.sent == silent.sent
+    assert e.weights.tolist() == plain.weights.tolist()
 
 
 def test_ctrl_c_in_the_first_look_explains_what_was_read(tmp_path: Any) -> None:

@@ -23,12 +23,21 @@ from ropelime.options import Options
 from ropelime.results.close import READ, CloseReading
 from ropelime.results.explanation import ExplanationData, narrowed, widened
 from ropelime.steps import Steps, Task, prepare, steps
-from ropelime.surrogate.base import Lengths, Load, ScoreRequest, Surrogate
+from ropelime.surrogate.base import (
+    Ablation,
+    Lengths,
+    Load,
+    OutputScorer,
+    Progress,
+    Scorer,
+    ScoreRequest,
+    Surrogate,
+)
 from ropelime.text.features import Feature, split
 from ropelime.text.lexical import shared_words
 from ropelime.text.passages import passages, reduced, windows
 from ropelime.text.prompt import Prompt
-from ropelime.typing import Floats, Ints
+from ropelime.typing import Floats, Ints, Masks
 
 _PASSAGE = 192  # tokens of a run of features that is read or left out together
 _WINDOW = 2048  # tokens of a window of the first look, where prompt and answer leave enough of it
@@ -226,11 +235,12 @@ class Plan:
     def _ahead(self, task: Task, words: Floats, tokens: int, surrogate: Surrogate) -> Load:
         """About what close reading will take: as if words alone chose what is read."""
         look = Look(FirstLook.of({"words": words}, len(self.features)), 0, tokens, 0.0)
+        reader = _Unasked(surrogate) if surrogate.only_output else surrogate
         try:
-            requests = next(self.reading(task, look, surrogate)[1])
+            requests = next(self.reading(task, look, reader)[1])
         except RopeLimeError:
             return Load()  # what is read in the end may still be explained
-        return sum((request.load() + request.later() for request in requests), Load())
+        return Load.total(request.load() + request.later() for request in requests)
 
     def describe(self, close: CloseReading, look: Look) -> dict[str, Any]:
         """What the config of the explanation records."""
@@ -296,6 +306,47 @@ class Plan:
             )
         chosen = sorted(best[:allowed].tolist())
         return [asked[i] for i in chosen], "the budget ran out" if allowed < len(asked) else ""
+
+
+class _Unasked(Surrogate):
+    """A surrogate of which only the lengths of texts are asked: one behind a server is sent nothing."""
+
+    only_output = True
+
+    def __init__(self, surrogate: Surrogate) -> None:
+        self.name, self._surrogate = surrogate.name, surrogate
+
+    def fits(self, prompt: Prompt, output: str) -> bool:
+        """As the surrogate itself."""
+        return self._surrogate.fits(prompt, output)
+
+    def prepare(
+        self, prompt: Prompt, features: tuple[Feature, ...], output: str, *, ablation: Ablation
+    ) -> Scorer:
+        """What knows the cost of masks, and cannot score them."""
+        return _Lengths(self._surrogate.lengths(prompt, features, output))
+
+    def describe(self) -> dict[str, Any]:
+        """As the surrogate itself."""
+        return self._surrogate.describe()
+
+
+class _Lengths(OutputScorer):
+    """The cost of masks by the lengths of the features."""
+
+    output_spans = ()
+
+    def __init__(self, lengths: Lengths) -> None:
+        self._lengths = lengths
+
+    def cost(self, masks: Masks, *, cached: bool = False) -> Ints:
+        """(N,) tokens of each mask."""
+        known = self._lengths
+        return np.asarray(masks @ known.features + known.pinned + known.output)
+
+    def logprob(self, masks: Masks, progress: Progress | None = None) -> tuple[Floats, int]:
+        """Nothing is scored."""
+        raise NotImplementedError
 
 
 def _later(like: ScoreRequest, tokens: int, ahead: Callable[[], Load]) -> Load:

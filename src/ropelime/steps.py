@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -134,7 +134,7 @@ class Prepared:
         n = masks.shape[1]
         wanted = candidates(np.zeros(n), max(len(masks), n + 2))
         scorers = filter(None, (self.scorer, self.alternative))
-        return sum((each.load(wanted, cached=self.cached) for each in scorers), Load())
+        return Load.total(each.load(wanted, cached=self.cached) for each in scorers)
 
     def score(
         self, wanted: Round, *, last: bool = False
@@ -365,15 +365,26 @@ class _Tally:
 
     def __init__(self, progress: Callback | None) -> None:
         self._progress, self._before, self._done = progress, Load(), 0
+        self._until_call = self._before
 
-    def call(self, some: Sequence[_Run], others: Sequence[_Run]) -> Callback | None:
-        """A callback for the next call, by which some explanations continue while others wait."""
+    def call(
+        self, some: Sequence[_Run], others: Sequence[_Run], scored: Sequence[_Run] = ()
+    ) -> Callback | None:
+        """A callback for the next call.
+
+        Args:
+            some: The explanations that continue by it.
+            others: Those that wait for another call.
+            scored: Those whose scores are there, but that were not handed over yet.
+        """
         before, report = self._before, self._progress
+        self._until_call = before
         if report is None:
             return None
-        now = _sum(request.load() for run in some for request in run.waiting or ())
-        later = _sum(request.later() for run in (*some, *others) for request in run.waiting or ())
-        later += _sum(request.load() for run in others for request in run.waiting or ())
+        now = Load.total(request.load() for run in some for request in run.waiting or ())
+        under_way = (*some, *others, *scored)
+        later = Load.total(request.later() for run in under_way for request in run.waiting or ())
+        later += Load.total(request.load() for run in others for request in run.waiting or ())
 
         def count(done: int, total: int) -> None:
             self._before = before + now.of(total)
@@ -384,9 +395,9 @@ class _Tally:
 
         return count
 
-
-def _sum(loads: Iterable[Load]) -> Load:
-    return sum(loads, Load())
+    def failed(self) -> None:
+        """Forget what the last call has counted: its tokens are scored again, or not at all."""
+        self._before = self._until_call
 
 
 def _left(
@@ -398,19 +409,25 @@ def _left(
 
 
 def _score(
-    some: Sequence[_Run], others: Sequence[_Run], tally: _Tally, forgive: Errors
+    some: Sequence[_Run],
+    others: Sequence[_Run],
+    tally: _Tally,
+    forgive: Errors,
+    scored: Sequence[_Run] = (),
 ) -> list[list[Scores] | Exception | Interrupted]:
     """What explanations by one surrogate wait for: all at once, or one by one where that fails."""
     requests = [run.waiting or [] for run in some]
     try:
         flat = [request for own in requests for request in own]
-        progress = tally.call(some, others)
+        progress = tally.call(some, others, scored)
         scores = iter(some[0].surrogate.score_all(flat, progress=progress))
     except forgive as error:
+        tally.failed()
         if len(some) == 1:
             return [error]
-        left = [*some, *others]
-        return [
-            each for i, run in enumerate(some) for each in _score([run], left[i + 1 :], tally, forgive)
-        ]
+        found: list[list[Scores] | Exception | Interrupted] = []
+        for i, run in enumerate(some):
+            known = [r for r, each in zip(some, found, strict=False) if not isinstance(each, Exception)]
+            found += _score([run], [*some[i + 1 :], *others], tally, forgive, known)
+        return found
     return [[next(scores) for _ in own] for own in requests]

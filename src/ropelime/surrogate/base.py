@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -40,6 +40,11 @@ class Load:
     def of(self, tokens: float) -> Load:
         """The load of so many tokens like these."""
         return Load(tokens, tokens * self.time / self.tokens if self.tokens else tokens)
+
+    @staticmethod
+    def total(loads: Iterable[Load]) -> Load:
+        """All of them together."""
+        return sum(loads, Load())
 
 
 @dataclass(frozen=True)
