@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from ropelime.errors import InputError
 from ropelime.files import Journal, Row, dump, replacing, scan
 
-__all__ = ["Row", "Store", "compress", "decompress", "read", "rewrite", "rows"]
+__all__ = ["Named", "Row", "Store", "compress", "decompress", "read", "rewrite", "rows"]
 
 _KIND, _WHAT = "ropelime-results", "results file"
 _ASIDE = {"command", "versions", "date"}  # in the header for the report; the rows do not depend on them
@@ -20,12 +20,15 @@ _XZ = ".xz"
 _PRESET = 9 | lzma.PRESET_EXTREME
 
 
-class _Named(Protocol):
+class Named(Protocol):
+    """What rows are about."""
+
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its name."""
 
 
-_Item = TypeVar("_Item", bound=_Named)
+_Item = TypeVar("_Item", bound=Named)
 
 
 class Store:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import platform
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.cli import shared
 from benchmarks.cli.closed import short
 from ropelime._version import __version__
 from ropelime.errors import InputError
 from ropelime.progress import reporting
+
+if TYPE_CHECKING:
+    from benchmarks.store import Row
 
 _HELP = "needles in long prompts, HotpotQA among thousands of sentences, long answers, and their cost"
 KINDS = ("needles", "words", "sentences", "answers", "cost", "window")
@@ -56,7 +60,6 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.hardware import Hardware
     from benchmarks.long import answers, cost, needles
     from benchmarks.long import run as long
-    from benchmarks.store import Store
 
     shared.check(options, "limit")
     sizes = sorted(options.sizes or _SIZES.get(options.kind, ()))
@@ -78,12 +81,11 @@ def run(options: argparse.Namespace) -> None:
     if options.kind == "cost":
         found = found[: len(sizes)]  # a prompt of each size
     if options.kind == "words":
-        _rank_by_words(found, options, sizes)
+        _write(options, "long-words", _settings(options, sizes), found, long.by_words)
         return
     model, name = shared.load_local(options), short(options.surrogate)
     answering = shared.load_local(options, options.answering) if options.answering else None
     parts = ["long", options.kind, name, *([short(options.answering)] if answering else [])]
-    results = shared.results_file(options, "-".join(parts))
     settings = {
         **_settings(options, sizes),
         "preset": options.preset,
@@ -91,48 +93,48 @@ def run(options: argparse.Namespace) -> None:
         "surrogate": {**model.describe(), "name": name},
         "machine": Hardware(model).describe(),
     }
-    store = Store(results, settings, [long.METHOD])
-    with reporting(shared.progress(options, options.kind), options.kind) as report:
-        how: dict[str, Any] = {"seconds": options.seconds, "progress": report}
-        if options.kind == "answers":
-            answers.run(found, model, store, **how)
-        elif options.kind == "cost":
-            cost.run(found, model, store, seed=options.seed, **how)
-        else:
-            long.run(found, model, store, preset=options.preset, answering=answering, **how)
-    shared.written(options, results)
-
-
-def _rank_by_words(found: list[Any], options: argparse.Namespace, sizes: list[int]) -> None:
-    """Rank needles without a model."""
-    from benchmarks.long import run as long
-    from benchmarks.store import Store
-
-    results = shared.results_file(options, "long-words")
-    store = Store(results, _settings(options, sizes), [long.METHOD])
-    with reporting(shared.progress(options, options.kind), options.kind) as report:
-        long.run_words(found, store, seconds=options.seconds, progress=report)
-    shared.written(options, results)
+    make: Callable[[Any], Row]
+    if options.kind == "answers":
+        make = answers.comparing(model)
+    elif options.kind == "cost":
+        make = cost.measuring(model, options.seed)
+    else:
+        make = long.explaining(model, options.preset, answering)
+    _write(options, "-".join(parts), settings, found, make)
 
 
 def _fill_a_window(options: argparse.Namespace, sizes: list[int]) -> None:
     """Score random tokens with random weights, in one window."""
     from benchmarks.hardware import Hardware
-    from benchmarks.long import run as long
     from benchmarks.long import window
-    from benchmarks.store import Store
 
     shape = options.shape or _SHAPE
     model = shared.random_weights(options, shape, window=max(sizes) + _SPARE)
-    results = shared.results_file(options, f"long-window-{model.device.type}-{shape}")
     settings = {
         **_settings(options, sizes),
         "surrogate": {**model.describe(), "name": shape},
         "machine": Hardware(model).describe(),
     }
+    prompts = [window.Filled(size) for size in sizes]
+    make = window.scoring(model, options.seed)
+    _write(options, f"long-window-{model.device.type}-{shape}", settings, prompts, make)
+
+
+def _write(
+    options: argparse.Namespace,
+    name: str,
+    settings: dict[str, Any],
+    items: Sequence[Any],
+    make: Callable[[Any], Row],
+) -> None:
+    """Make all rows, in a results file of this name unless another was given."""
+    from benchmarks.long import run as long
+    from benchmarks.store import Store
+
+    results = shared.results_file(options, name)
     store = Store(results, settings, [long.METHOD])
     with reporting(shared.progress(options, options.kind), options.kind) as report:
-        window.run(sizes, model, store, seed=options.seed, seconds=options.seconds, progress=report)
+        long.in_turn(items, store, make, seconds=options.seconds, progress=report)
     shared.written(options, results)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.hardware import Hardware
-from benchmarks.long.run import in_turn
-from benchmarks.store import Row, Store, rows
+from benchmarks.store import Row, rows
 from ropelime.errors import InputError
 from ropelime.explain import Explanation, explain_many
 from ropelime.options import Options
@@ -70,23 +69,8 @@ def _step(row: dict[str, Any]) -> Step:
     return Step(str(row["id"]), from_context(texts, row["question"]), row["answer"])
 
 
-def run(
-    found: Sequence[Step],
-    surrogate: LocalSurrogate,
-    store: Store,
-    *,
-    seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Explain every step that the store does not hold yet, in both ways.
-
-    Args:
-        found: The steps.
-        surrogate: The model that explains.
-        store: Where the rows go.
-        seconds: Stop before the next step when these have passed.
-        progress: Called with the steps done and in all.
-    """
+def comparing(surrogate: LocalSurrogate) -> Callable[[Step], Row]:
+    """What explains a step in both ways."""
     hardware = Hardware(surrogate)
 
     def make(step: Step) -> Row:
@@ -95,7 +79,7 @@ def run(
         except InputError as error:  # fewer than two parts
             return {"skipped": str(error)}
 
-    in_turn(found, store, make, seconds, progress)
+    return make
 
 
 def _row(step: Step, surrogate: LocalSurrogate, hardware: Hardware) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.closed.peers import TRACLLM, tracllm
 from benchmarks.hardware import Hardware
 from benchmarks.long.needles import Case
-from benchmarks.long.run import bm25_of, in_turn
+from benchmarks.long.run import bm25_of
 from benchmarks.names import CONTEXTCITE, LEAVE_ONE_OUT_EXACT
-from benchmarks.store import Row, Store
+from benchmarks.store import Row
 from ropelime.explain import explain_many
 from ropelime.method.samplers import resolve_sampler
 from ropelime.options import Options, PresetName
@@ -27,24 +27,12 @@ _PRESETS: tuple[PresetName, ...] = ("evidence", "instant")
 Score = Callable[[Masks], Floats]  # (N,) log-probabilities of the answer for (N, n) masks
 
 
-def run(
-    found: Sequence[Case],
-    surrogate: LocalSurrogate,
-    store: Store,
-    *,
-    seed: int,
-    seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Count, and where it fits measure, what every prompt takes that the store does not hold yet.
+def measuring(surrogate: LocalSurrogate, seed: int) -> Callable[[Case], Row]:
+    """What counts, and where the prompt fits measures, what a case takes.
 
     Args:
-        found: The prompts.
         surrogate: The model that scores.
-        store: Where the rows go.
         seed: Seed of the peers' masks.
-        seconds: Stop before the next prompt when these have passed.
-        progress: Called with the prompts done and in all.
     """
     hardware = Hardware(surrogate)
 
@@ -56,8 +44,10 @@ def run(
             preset: _explained(case, surrogate, hardware, preset) for preset in _PRESETS
         }
         fits = surrogate.fits(case.prompt, case.answer)
+        words = bm25_of(case, case.answer, features)  # which stand for scores where it does not
+        by: Score = partial(_by_model, surrogate, case, features) if fits else partial(_by_words, words)
         for name, search in _peers(len(features), seed).items():
-            score = _Scored(surrogate, case, features) if fits else _Guessed(case, features)
+            score = _Recorded(by)
             took = _took(hardware, partial(search, score))
             calls = [np.unique(masks, axis=0) for masks in score.asked]  # no call runs a mask twice
             ran = np.concatenate(calls)
@@ -65,7 +55,7 @@ def run(
                 int((masks @ lengths.features + rest).sum()) for masks in (np.unique(ran, axis=0), ran)
             )
             ways[name] = {"tokens": tokens}
-            if fits:  # our scorer wants the full prompt in every call, which a peer would not pay for
+            if fits:  # what a search asks for again is paid for once, at the same pace
                 ways[name] |= {key: round(value * tokens / passed, 2) for key, value in took.items()}
         return {
             "kind": "cost",
@@ -75,33 +65,32 @@ def run(
             "ways": ways,
         }
 
-    in_turn(found, store, make, seconds, progress)
+    return make
 
 
-class _Scored:
-    """Scores of masks by the model; what was asked for is kept."""
+class _Recorded:
+    """A way to score masks that keeps what it was asked for."""
 
-    def __init__(self, surrogate: LocalSurrogate, case: Case, features: tuple[Feature, ...]) -> None:
-        self._made = (surrogate, case.prompt, features, case.answer)
-        self.asked: list[Masks] = []
-
-    def __call__(self, masks: Masks) -> Floats:
-        surrogate, prompt, features, output = self._made  # prepared anew: nothing is remembered
-        scorer = surrogate.prepare(prompt, features, output, ablation=Ablation())
-        self.asked.append(masks)
-        return np.asarray(scorer.score(masks, kl=False).output_logprob)
-
-
-class _Guessed:
-    """What stands for scores where a prompt does not fit: words shared with question and answer."""
-
-    def __init__(self, case: Case, features: tuple[Feature, ...]) -> None:
-        self._words = bm25_of(case, case.answer, features)
+    def __init__(self, score: Score) -> None:
+        self._score = score
         self.asked: list[Masks] = []
 
     def __call__(self, masks: Masks) -> Floats:
         self.asked.append(masks)
-        return np.asarray(masks @ self._words)
+        return self._score(masks)
+
+
+def _by_model(
+    surrogate: LocalSurrogate, case: Case, features: tuple[Feature, ...], masks: Masks
+) -> Floats:
+    """Scores by the model, which is prepared anew: nothing is remembered."""
+    scorer = surrogate.prepare(case.prompt, features, case.answer, ablation=Ablation())
+    return np.asarray(scorer.score(masks, kl=False).output_logprob)
+
+
+def _by_words(words: Floats, masks: Masks) -> Floats:
+    """Scores by what the parts share with question and answer."""
+    return np.asarray(masks @ words)
 
 
 def _peers(n: int, seed: int) -> Mapping[str, Callable[[Score], object]]:

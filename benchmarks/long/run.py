@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from benchmarks.data import hotpotqa
 from benchmarks.hardware import Hardware
 from benchmarks.long.needles import Case
-from benchmarks.store import Row, Store
+from benchmarks.store import Named, Row, Store
 from ropelime.explain import Explanation, explain_many
 from ropelime.options import Options
 from ropelime.steps import Task
@@ -27,6 +27,7 @@ METHOD = "explained"
 HOTPOTQA = "hotpotqa"
 _MOST = 32  # tokens of an answer
 _ANSWERED = 6000  # tokens of the prompt that the answering model is given at least
+_Item = TypeVar("_Item", bound=Named)
 
 
 def sentences(path: Path | None, sizes: Sequence[int], limit: int) -> Iterator[Case]:
@@ -53,26 +54,39 @@ def _paragraphs(text: str) -> list[Span]:
     return [span for span in found if span[0] < span[1]]
 
 
-def run(
-    cases: Sequence[Case],
-    surrogate: LocalSurrogate,
+def in_turn(
+    items: Sequence[_Item],
     store: Store,
+    make: Callable[[_Item], Row],
     *,
-    preset: str,
-    answering: LocalSurrogate | None = None,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Explain every case that the store does not hold yet.
+    """Make the row of each item that the store does not hold yet.
 
     Args:
-        cases: The prompts.
+        items: What the rows are about.
+        store: Where they go.
+        make: Gives the row of an item, without its name.
+        seconds: Stop before the next item when these have passed.
+        progress: Called with the items done and in all.
+    """
+    start = time.monotonic()
+    for _, item in store.left(items, progress):
+        if seconds is not None and time.monotonic() - start > seconds:
+            return
+        store.add(item.id, [{"example": item.id, "method": METHOD, **make(item)}])
+
+
+def explaining(
+    surrogate: LocalSurrogate, preset: str, answering: LocalSurrogate | None = None
+) -> Callable[[Case], Row]:
+    """What explains a case.
+
+    Args:
         surrogate: The model that explains.
-        store: Where the rows go.
         preset: The preset.
         answering: The model that answers; the given answers are explained if None.
-        seconds: Stop before the next prompt when these have passed.
-        progress: Called with the prompts done and in all.
     """
     hardware = Hardware(surrogate)
 
@@ -80,47 +94,22 @@ def run(
         output = case.answer if answering is None else _answered(case, answering)
         return _row(case, output, surrogate, hardware, preset)
 
-    in_turn(cases, store, make, seconds, progress)
+    return make
 
 
-def run_words(
-    cases: Sequence[Case],
-    store: Store,
-    *,
-    seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Rank every case that the store does not hold yet by words alone."""
-
-    def make(case: Case) -> Row:
-        features = split(case.prompt, "sentence")
-        gold = _owners(features, case.gold)
-        shared = shared_words(case.prompt, features, case.answer)
-        return {
-            "kind": case.kind,
-            "size": case.size,
-            "features": len(features),
-            "gold": gold.tolist(),
-            "words": _places(shared, gold),
-            "bm25": _places(bm25_of(case, case.answer, features), gold),
-        }
-
-    in_turn(cases, store, make, seconds, progress)
-
-
-def in_turn(
-    items: Sequence[Any],
-    store: Store,
-    make: Callable[[Any], Row],
-    seconds: float | None,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    """Make the row of each item that the store does not hold yet, until the time has passed."""
-    start = time.monotonic()
-    for _, item in store.left(items, progress):
-        if seconds is not None and time.monotonic() - start > seconds:
-            return
-        store.add(item.id, [{"example": item.id, "method": METHOD, **make(item)}])
+def by_words(case: Case) -> Row:
+    """Where the needles of a case are ranked by words alone."""
+    features = split(case.prompt, "sentence")
+    gold = _owners(features, case.gold)
+    shared = shared_words(case.prompt, features, case.answer)
+    return {
+        "kind": case.kind,
+        "size": case.size,
+        "features": len(features),
+        "gold": gold.tolist(),
+        "words": _places(shared, gold),
+        "bm25": _places(bm25_of(case, case.answer, features), gold),
+    }
 
 
 def _row(case: Case, output: str, surrogate: LocalSurrogate, hardware: Hardware, preset: str) -> Row:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.hardware import Hardware, Size, packed
-from benchmarks.long.run import in_turn
 from benchmarks.shapes import random_scorer
-from benchmarks.store import Row, Store
+from benchmarks.store import Row
 from ropelime.method.groups import grid
 from ropelime.surrogate.local import LocalSurrogate
 
@@ -19,7 +18,7 @@ _MASKS = 64
 
 
 @dataclass(frozen=True)
-class _Prompt:
+class Filled:
     """A prompt of so many tokens."""
 
     size: int
@@ -30,28 +29,16 @@ class _Prompt:
         return f"{self.size} tokens"
 
 
-def run(
-    sizes: Sequence[int],
-    surrogate: LocalSurrogate,
-    store: Store,
-    *,
-    seed: int,
-    seconds: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Score a prompt of each size under masks of groups, with its KV cache and attention.
+def scoring(surrogate: LocalSurrogate, seed: int) -> Callable[[Filled], Row]:
+    """What scores a prompt under masks of groups, with its KV cache and attention.
 
     Args:
-        sizes: Tokens of the prompts.
         surrogate: The model, of any weights.
-        store: Where the rows go.
         seed: Seed of the prompts.
-        seconds: Stop before the next prompt when these have passed.
-        progress: Called with the prompts done and in all.
     """
     hardware, size = Hardware(surrogate), Size.of(surrogate.model)
 
-    def make(item: _Prompt) -> Row:
+    def make(item: Filled) -> Row:
         features = max(2, item.size // _FEATURE)
         scorer = random_scorer(surrogate, features=features, tokens=_FEATURE, seed=seed)
         ends = np.repeat([[True], [False]], features, axis=1)
@@ -78,4 +65,4 @@ def run(
             "memory": took.memory,
         }
 
-    in_turn([_Prompt(each) for each in sizes], store, make, seconds, progress)
+    return make
