@@ -9,7 +9,7 @@ import pytest
 
 from ropelime.text.features import split
 from ropelime.text.lexical import bm25, paragraphs, shared_words, stems, words
-from ropelime.text.prompt import from_context, from_text
+from ropelime.text.prompt import from_context, from_text, read_prompt
 
 ONCE = math.log(1 + 2.5 / 1.5)  # idf of a word that one of three parts holds; all are equally long
 
@@ -68,3 +68,20 @@ def test_what_lies_between_chosen_spans_is_pinned() -> None:
     assert found[0] == 0
     assert found[1] == pytest.approx(found[2])
     np.testing.assert_allclose(shared_words(prompt, features[::-1], "Cats."), found[::-1])
+
+
+def test_a_bare_yes_has_the_words_of_its_question() -> None:
+    chat = [
+        {"role": "system", "content": "You are a bot. Returns are free. Shipping takes two days."},
+        {"role": "user", "content": "Are returns free?"},
+    ]
+    prompt = read_prompt(messages=chat)
+    shared = shared_words(prompt, split(prompt, "sentence"), "Yes.")
+    assert shared.argmax() == 1
+    assert shared[3] == 0, "the question itself is no source"
+    assert not shared_words(prompt, split(prompt, "sentence"), "Kessel.").any()
+
+
+def test_words_keep_their_marks() -> None:
+    assert words("वह दिल्ली में रहती है") == ["वह", "दिल्ली", "में", "रहती", "है"]
+    assert words("ที่") == ["ที", "ี่"], "pairs of characters, marks among them"

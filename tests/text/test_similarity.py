@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropelime.text.similarity import answer_f1, token_f1
+from ropelime.text.similarity import answer_f1, is_bare, token_f1
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,21 @@ LETTERS = "Answer with A, B, C or D."
         ("Where did she study?", "At MIT.", "She studied at MIT."),
         ("A or B?", "A good one is A.", "The good one is A."),
         ("Good?", "?!", "?!"),
+        ("How heavy is it?", "12.5kg", "12.5 kg"),
+        ("When does it open?", "At 9:00.", "At 9."),
+        ("What does it cost?", "$5.00", "$5"),
+        ("When was it?", "On 5 May 2001.", "On May 5th, 2001."),
+        ("How far is it?", "5 km", "5 kilometers"),
+        ("Who won?", "No one won.", "Nobody won."),
+        ("Is Marta from Kessel?", "False.", "No."),
+        ("Is the shop open on Sunday?", "No, it is closed.", "It is closed on Sunday."),
+        ("Is Marta from Kessel?", "No, Marta is from Lind.", "Marta is from Lind."),
+        ("Who is the mayor?", "I don't know.", "The text does not mention who the mayor is."),
+        ("Who is the mayor?", "I'm not sure.", "The document doesn't say."),
+        ("Is breakfast provided?", "No.", "Breakfast is not provided."),
+        ("Which country?", "It is the U.S.", "US"),
+        ("Está aberto?", "Sim.", "Está aberto."),
+        ("", 'send({"to": "a@x.org", "n": 1})', 'send({"to": "a@x.org", "n": 1})'),
     ],
 )
 def test_the_same_answer(question: str, one: str, other: str) -> None:
@@ -137,6 +152,31 @@ def test_the_same_answer(question: str, one: str, other: str) -> None:
         ("这个安全吗？", "安全", "不安全"),
         ("在哪里？", "上海", "海上"),
         ("これは安全ですか？", "はい", "いいえ"),
+        ("", "Yes.", "No."),
+        ("Does Ida own a car?", "Yes.", "No."),
+        ("Did Marta win a prize?", "Marta won a prize.", "Marta won no prize."),
+        ("È aperto?", "Sì.", "No."),
+        ("¿Hay pan?", "Hay pan.", "No hay pan."),
+        ("Er butikken åpen?", "Butikken er åpen.", "Butikken er ikke åpen."),
+        ("Which vitamin prevents scurvy?", "Vitamin A prevents scurvy.", "Vitamin C prevents scurvy."),
+        ("Choose A or B.", "A makes sense", "B makes sense"),
+        ("How heavy is it?", "12.5kg", "12.7kg"),
+        ("What does it cost?", "$1.2M", "$1.5M"),
+        ("When was it built?", "In the 19th century.", "In the 20th century."),
+        ("When does it open?", "At 9:00.", "At 10:00."),
+        ("When was it?", "5 May 2001", "6 May 2001"),
+        ("When was it?", "2001-05-05", "2001-05-06"),
+        ("How long?", "between 3 and 5 days", "between 3 and 7 days"),
+        ("Who wrote it?", "Marta Velling", "Ida Velling"),
+        ("What colour?", "light blue", "dark blue"),
+        (
+            "Does the warranty cover water damage?",
+            "No, the warranty does not cover water damage.",
+            "The document does not say whether the warranty covers water damage.",
+        ),
+        ("Who is the mayor?", "The mayor is Ida.", "It is unknown who the mayor is."),
+        ("", 'send({"to": "a@x.org"})', 'send({"to": "b@x.org"})'),
+        ("", 'send({"to": "a@x.org"})', "I will send it."),
     ],
 )
 def test_another_answer(question: str, one: str, other: str) -> None:
@@ -144,12 +184,28 @@ def test_another_answer(question: str, one: str, other: str) -> None:
     assert answer_f1(question)(one, other) == answer_f1(question)(other, one)
 
 
+@pytest.mark.parametrize(
+    ("answer", "bare"),
+    [
+        ("Yes.", True), ("No, it isn't.", True), ("It is.", True), ("Nothing.", True), ("NO", True),
+        ("War.", False), ("The US.", False), ("US", False), ("Option A", False), ("Will", False),
+        ("", False),
+    ],
+)  # fmt: skip
+def test_a_bare_answer(answer: str, bare: bool) -> None:
+    assert is_bare(answer) is bare
+
+
 def test_by_hand() -> None:
     similarity = answer_f1("Who lives in Kessel?")
-    assert similarity("Marta and Ida", "Ida and Bo") == 2 * 1 / (2 + 2)
+    assert similarity("Marta, Ida and Cleo", "Ida, Cleo and Bo") == 2 * 2 / (3 + 3)
+    assert similarity("Marta and Ida", "Ida and Bo") == 0, "half is shared, and each has its own"
+    assert similarity("Marta and 2 dogs", "2 cats and Marta") == 2 * 2 / (3 + 3)
+    assert similarity("Marta", "Marta, at the river") == 2 * 1 / (1 + 2)
     # The names of towns are a choice and count twice; what both took from the question does not count.
     similarity = answer_f1(LARGER)
-    assert similarity("Kessel is a larger river port", "Dray is a larger river port") == 2 * 2 / (4 + 4)
+    ports = ("Kessel is a larger old river port", "Dray is a larger old river port")
+    assert similarity(*ports) == 2 * 3 / (5 + 5)
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))

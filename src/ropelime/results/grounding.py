@@ -10,7 +10,8 @@ any text before an answer explains some of that. ``python -m benchmarks calibrat
 each counts.
 
 A question that is itself among the features explains its answer, whoever knows it: what it has and
-what it moves does not count for a source.
+what it moves does not count for a source, unless the sentence says nothing that the question does not
+say, as where a request holds what is to be written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ropelime.text import segmentation
 from ropelime.text.features import Feature
 from ropelime.text.lexical import coverage_by, words
 from ropelime.text.prompt import Span
-from ropelime.text.similarity import is_bare
+from ropelime.text.similarity import is_bare, repeats
 from ropelime.typing import Floats, Masks
 
 _GROUNDED = 0.5  # a sentence of a smaller chance is said to have no source
@@ -142,20 +143,21 @@ def measure(
         features: The parts of the prompt.
         scores: The full prompt first, then the prompt with no feature.
         asked: What the prompt asks.
-        asking: (n,) which features ask, and so are no source; none if None.
+        asking: (n,) which features ask, and so are no source of what they do not say; none if None.
         token_weights: (n, T) the weight of each feature for each token; what those that ask weigh of a
             token is taken from its rise.
     """
     with_all, without = scores.logprob[0], scores.logprob[1]
     rise = np.maximum(with_all - without, 0.0)
-    if asking is not None and token_weights is not None and asking.any():
-        rise = rise * _of(~asking, token_weights)
-        features = [f for f, asks in zip(features, asking, strict=True) if not asks]
-    parts = [set(words(feature.text)) for feature in features]
+    asking = np.zeros(len(features), dtype=bool) if asking is None else asking
+    every = [set(words(feature.text)) for feature in features]
     tokens, gain, explained, covered = [], [], [], []
     for start, end in sentences:
         inside = [i for i, (a, b) in enumerate(output_spans) if a < end and b > start]
-        risen, left = float(rise[inside].sum()), float(-with_all[inside].sum())
+        sources = possible_sources(output[start:end], asked, asking)
+        parts = [part for part, counts in zip(every, sources, strict=True) if counts]
+        by_sources = 1.0 if token_weights is None else _of(sources, token_weights[:, inside])
+        risen, left = float((rise[inside] * by_sources).sum()), float(-with_all[inside].sum())
         tokens.append(len(inside))
         gain.append(risen / len(inside))
         explained.append(risen / (risen + max(left, 0.0) + _SURE))
@@ -164,8 +166,15 @@ def measure(
     return Measures(*(np.array(each, dtype=float) for each in (tokens, gain, explained, covered)))
 
 
+def possible_sources(sentence: str, asked: str, asking: Masks) -> Masks:
+    """(n,) which features may be sources of a sentence: those that ask only if it repeats them."""
+    return np.ones_like(asking) if asking.any() and repeats(sentence, asked) else ~asking
+
+
 def _of(sources: Masks, token_weights: Floats) -> Floats:
     """(T,) the part of what speaks for a token that some features have; 1 where nothing does."""
+    if sources.all():
+        return np.ones(token_weights.shape[1])
     weights = np.maximum(token_weights, 0.0)
     total = weights.sum(0)
     return np.where(total > 0, weights[sources].sum(0) / np.where(total > 0, total, 1.0), 1.0)

@@ -13,59 +13,56 @@ from itertools import takewhile
 
 import regex
 
-from ropelime.text.actions import stem
+from ropelime.text.segmentation import language
+from ropelime.text.vocabulary import AGREES, NUMBER, SMALL, UNSPACED, number, stem
 
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = regex.compile(
-    rf"(?P<number>\d+(?:[.,:]\d+)*)(?:(?:st|nd|rd|th|s)\b)?|(?:(?![{_UNSPACED}\d_])[\w\p{{M}}])+(?:['’](?:s|t|re|ve|ll|d)\b)?"
-)
-_ATTACHING = regex.compile(r"[\p{Hangul}\p{Arabic}\p{Hebrew}]")
-_ELIDED = regex.compile(r"n?['’]\w+$")
-# Words that say nothing by themselves, or only of the source, in some languages.
-_SMALL_WORDS = """
-a about after all also although an and any are as at be because been before being both but by can
-could did do does during each either every for from given had has have he her here his how if in
-into is it its like made make many may more most much must neither no nor not now of on one only or
-other our out over per said same say says she should since so some such than that the their them
-then there these they this those through to under until up upon us use used using very was we were
-what when where whether which while who whom whose why will with within without would yes you your
+# Words that say nothing, beside those of the vocabulary, or only of the source.
+_MORE = """
+a about after all also although any because before both by ca can't cannot did do during each either
+every given hers how if into its like made make many may more most much must neither no nor not now
+off one only other out over per said same say says sha should since so some such their them
+though through too under until up upon us use used using very what when where whether which while
+who whom whose why within without wo yes
 according additionally claim claims compared correct describe described describes due furthermore
 however include included includes including instead known located mention mentioned mentions
 moreover overall right source sources state stated states therefore together true typically
-aber als am an auch auf aus bei bis das dass dem den der des die durch ein eine einem einen einer
-eines er es für hat haben im in ist kann mit nach nicht noch nur oder sein sich sie sind so um und
-unter vom von vor war waren was wenn werden wie wird wurde wurden zu zum zur über
-au aux avec ce ces cette comme dans de des du elle en est et il ils la le les leur mais ne ou par
-pas plus pour qu que qui sa se ses son sont sur un une été
-al como con del desde el ella en entre era es esta este fue ha han la las lo los más no o para pero
-por se ser sin su sus también un una y
+als an auch auf aus bei bis das dass durch für haben kann mehr nach nicht noch nur sein sich sie so
+über um unter vor waren wenn werden wie wird worden
+avec ce ces cette comme ils leur mais ne par pas plus pour qu que qui sa se ses son sur été
+como con desde ella entre esta este ha han los más no para por ser sin su sus también
 """
-_UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
-fifteen sixteen seventeen eighteen nineteen twenty"""
-_TENS = "thirty forty fifty sixty seventy eighty ninety hundred"
-_SMALL = frozenset(_SMALL_WORDS.split())
+_SMALL = AGREES.union(_MORE.split(), *SMALL.values())
+_ONES = "one two three four five six seven eight nine"
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TIMES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 _NUMBERS = {
-    **{name: str(value) for value, name in enumerate(_ORDINALS.split(), 1)},
-    **{name: str(value) for value, name in enumerate(_UNITS.split())},
-    **{name: f"{value}0" for value, name in enumerate(_TENS.split(), 3)},
-    "thousand": "1000",
+    "zero": 0,
+    **{name: value for value, name in enumerate(f"{_ONES} {_TEENS}".split(), 1)},
+    **{name: 10 * value for value, name in enumerate(_TENS.split(), 2)},
+    **{name: value for value, name in enumerate(_ORDINALS.split(), 1)},
+    **_TIMES,
 }
+_TIMES_OF = rf"(?:[\s-]+(?P<times>{'|'.join(_TIMES)}))"
+_WORD = regex.compile(
+    rf"""(?P<number>{NUMBER})(?:(?:st|nd|rd|th|s)\b)?
+    |\b(?P<tens>{"|".join(_TENS.split())})(?:[\s-]+(?P<ones>{"|".join(_ONES.split())}))?{_TIMES_OF}?\b
+    |\b(?P<few>{"|".join(f"{_ONES} {_TEENS}".split())}){_TIMES_OF}\b
+    |(?:(?![{UNSPACED}\d_])[\w\p{{M}}])+(?:['’](?:s|t|re|ve|ll|d)\b)?""",
+    regex.VERBOSE | regex.IGNORECASE,
+)
+_ATTACHING = regex.compile(r"[\p{Hangul}\p{Arabic}\p{Hebrew}]")
+_ELIDED = regex.compile(r"n?['’]\w+$")
 _ALIKE = 4  # letters that two words of one family begin with, and
 _FAMILY = 2 / 3  # the part of the longer one that these are
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a text.
-
-    Attributes:
-        content: Those that say something, each by its stem, as they are written; numbers as digits.
-        small: Those that say nothing by themselves.
-    """
+    """The words of a text that say something: by its stem each as it is written; numbers as digits."""
 
     content: Mapping[str, str]
-    small: frozenset[str]
 
     @cached_property
     def _families(self) -> dict[str, list[str]]:
@@ -85,41 +82,38 @@ class Words:
 def read(*texts: str) -> Words:
     """The words of texts."""
     content: dict[str, str] = {}
-    small = set()
     for text in texts:
         for found in _WORD.finditer(text):
             word = _ELIDED.sub("", found[0].lower()) or found[0].lower()
             if found["number"]:
-                content.setdefault(_plain(found["number"]), found[0])
-            elif word in _NUMBERS and word != "one":
-                content.setdefault(_NUMBERS[word], found[0])
+                content.setdefault(number(found["number"]), found[0])
+            elif named := found["tens"] or found["few"]:
+                value = _NUMBERS[named.lower()] + _NUMBERS.get((found["ones"] or "").lower(), 0)
+                times = _TIMES.get((found["times"] or "").lower(), 1)
+                content.setdefault(str(value * times), found[0])
             elif word in _SMALL or len(word) < 2:
-                small.add(word)
+                continue
+            elif word in _NUMBERS:
+                content.setdefault(str(_NUMBERS[word]), found[0])
             else:
                 content.setdefault(stem(word), found[0])
-    return Words(content, frozenset(small))
+    return Words(content)
 
 
-def own_words(statement: str, asked: Words, known: Words) -> dict[str, str]:
+def own_words(statement: str, asked: Words, spoken: str) -> dict[str, str]:
     """The content words of a statement beyond those that were asked; none where they cannot be judged.
 
-    That is where a statement is in another language than what is known, which lacks most of its small
-    words, or in a script whose words have others attached to them.
+    That is where a statement is in another language than the one that is spoken in the documents, or in
+    a script whose words have others attached to them.
+
+    Args:
+        statement: The statement.
+        asked: The words of the question.
+        spoken: The code of the language of the documents.
     """
-    if _ATTACHING.search(statement):
+    if _ATTACHING.search(statement) or language(statement, spoken) != spoken:
         return {}
-    said = read(statement)
-    own = {key: word for key, word in said.content.items() if not asked.has(key)}
-    if said.small:
-        alike = 2 * len(said.small & (known.small | asked.small)) >= len(said.small)
-    else:
-        alike = any(known.has(key) for key in own)
-    return own if alike else {}
-
-
-def _plain(number: str) -> str:
-    """A number without the commas between thousands."""
-    return number.replace(",", "") if regex.fullmatch(r"\d{1,3}(,\d{3})+(\.\d+)?", number) else number
+    return {key: word for key, word in read(statement).content.items() if not asked.has(key)}
 
 
 def _related(one: str, other: str) -> bool:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from ropelime.text.prompt import Prompt, Span
+from ropelime.text.vocabulary import stem
 from ropelime.typing import Floats
 
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ENDINGS = ("ing", "ed", "es", "s", "e")
-_LEAST = 3  # letters that are left of a word without its ending
+_LEAST = 3  # letters of a word that may be a short form
 _NAME = 6  # words that a name may have
 _MADE = re.compile(r"(?P<name>[\w.\-/:]+)\((?P<arguments>\{.*\})\)", re.DOTALL)  # as prompts have it
 _KEYS = {"name", "arguments", "id", "type"}
@@ -162,14 +162,6 @@ def _rarity(found: Floats) -> float:
 
 def _flat(text: str) -> str:
     return " ".join(text.lower().split())
-
-
-def stem(word: str) -> str:
-    """A word in lower case without its ending."""
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _LEAST:
-            return word[: -len(ending)]
-    return word
 
 
 def stems(text: str) -> frozenset[str]:

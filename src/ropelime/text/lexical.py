@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import regex
@@ -15,28 +14,24 @@ from ropelime.text import actions
 from ropelime.text.features import Feature
 from ropelime.text.prompt import Prompt, Span
 from ropelime.text.segmentation import questions
+from ropelime.text.similarity import is_bare
+from ropelime.text.vocabulary import UNSPACED, character_pairs, stem
 from ropelime.typing import Floats, Masks
 
 Terms = Callable[[str], list[str]]  # cuts a text
 _K1, _B = 1.5, 0.75
-# Scripts that write no space between words.
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = regex.compile(r"[\w\p{M}]+")
 _UNSPACED = regex.compile(rf"[{UNSPACED}]")
-_RUN = regex.compile(rf"[{UNSPACED}]+|[^{UNSPACED}]+")
+_RUN = regex.compile(rf"(?:[{UNSPACED}]\p{{M}}*)+|[^{UNSPACED}]+")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def words(text: str) -> list[str]:
     """The words of a text, in lower case; of scripts without spaces the pairs of characters."""
-    found = re.findall(r"\w+", text.lower())
+    found: list[str] = _WORD.findall(text.lower())
     if not _UNSPACED.search(text):
         return found
     return [term for word in found for run in _RUN.findall(word) for term in _terms(run)]
-
-
-def character_pairs(run: str) -> list[str]:
-    """The pairs of neighbouring characters of a run; itself if it is a single one."""
-    return [a + b for a, b in pairwise(run)] or [run]
 
 
 def _terms(run: str) -> list[str]:
@@ -45,7 +40,7 @@ def _terms(run: str) -> list[str]:
 
 def stems(text: str) -> list[str]:
     """The words of a text without their endings."""
-    return [actions.stem(word) for word in words(text)]
+    return [stem(word) for word in words(text)]
 
 
 def bm25(query: str, parts: Sequence[str], *, terms: Terms = words) -> Floats:
@@ -116,7 +111,8 @@ def _asking(prompt: Prompt) -> list[Span]:
     if prompt.kind == "messages":
         users = [message for message in prompt.messages if message.role == "user"]
         begin, end = (users[-1].start, users[-1].end) if users else (0, 0)
-    return [(begin + a, begin + b) for a, b in questions(prompt.text[begin:end])]
+    parts = [(start, stop) for start, stop in prompt.parts if begin <= start and stop <= end]
+    return [(at + a, at + b) for at, stop in parts for a, b in questions(prompt.text[at:stop])]
 
 
 def paragraphs(prompt: Prompt, features: Sequence[Feature]) -> list[int]:
@@ -135,7 +131,9 @@ def shared_words(prompt: Prompt, features: Sequence[Feature], output: str) -> Fl
     """(n,) BM25 of each feature for the pinned text, such as the question, and twice the output.
 
     It is the geometric mean of the BM25 of the feature, counted twice, and of its paragraph: a sentence
-    among others that say what was asked for is a likelier source than one that stands alone.
+    among others that say what was asked for is a likelier source than one that stands alone. A mere yes
+    or no says what the question says, wherever that stands, and features that ask are none of its
+    sources.
 
     Of tool calls: what each feature has of them, as :func:`ropelime.text.actions.asked_for` says;
     calls that were made before have nothing.
@@ -144,11 +142,14 @@ def shared_words(prompt: Prompt, features: Sequence[Feature], output: str) -> Fl
     if (call := actions.fields(output)) is not None:
         before = actions.earlier_calls(prompt, [(each.start, each.end) for each in features])
         return (1.0 - before) * actions.asked_for(call, texts)
-    query = f"{pinned(prompt, features)} {output} {output}"
+    bare = is_bare(output)
+    asked = question(prompt, features) if bare else pinned(prompt, features)
+    query = f"{asked} {output} {output}"
     own = bm25(query, texts, terms=stems)
     numbers = paragraphs(prompt, features)
     joined = [""] * (max(numbers, default=-1) + 1)
     for number, text in zip(numbers, texts, strict=True):
         joined[number] += f" {text}"
     around = bm25(query, joined, terms=stems)[numbers]
-    return np.asarray(np.cbrt(own**2 * around))
+    counted = ~asks(prompt, features) if bare else 1.0
+    return np.asarray(np.cbrt(own**2 * around) * counted)

@@ -12,8 +12,9 @@ from itertools import pairwise
 import regex
 import sentencex
 
+from ropelime.text.vocabulary import SCRIPTS
+
 Span = tuple[int, int]
-_ASKS = regex.compile(r"[?？؟\u037e][\s!*_)\]]*$")  # how a question ends, also in bold or brackets
 _WINDOW = 4096  # Characters per call of the splitter, which is quadratic on long lines.
 _LONG = 200  # Longer quotations and list items, which it keeps whole, are split again.
 _WRAPPED = 40  # A line this long that stops in mid-sentence was wrapped by an editor.
@@ -30,7 +31,8 @@ _COMMON = {
 _CLOSE = r"""["'”’»›)\]}」』）】》〉*_~`]"""
 _OPEN = r"""["'“‘„«‹(\[{「『（【《〈¿¡*_~`]"""
 _EMOJI = r"[\p{ExtPict}\p{Emoji_Modifier}\p{RI}\u200D\uFE0F\u20E3\U000E0020-\U000E007F]"
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_UNSPACED = rf"[{SCRIPTS}]"
+_ASKS = regex.compile(rf"[?？؟\u037e](?:[\s!]|{_CLOSE})*$")  # how a question ends, also in quotes
 _FENCE = regex.compile(r"(`{3,})[^`]*$")
 _ITEM = regex.compile(r"([-*+•◦▪●]|\(?(\d{1,3}|[A-Za-z]|[ivx]{2,4})\)|\d{1,3}(\.\d{1,3})*\.)\s+\S")
 # As in Markdown, only a list that starts at 1 may interrupt a paragraph: "on page / 12. Then".
@@ -191,24 +193,25 @@ def _blocks(text: str) -> list[tuple[int, bool]]:
     return blocks
 
 
-def _language(sample: str) -> str:
+def language(sample: str, default: str = "en") -> str:
     """Guess a language code from the script, and from function words if that is Latin."""
     names = [unicodedata.name(char, "").split(" ")[0] for char in sample if char.isalpha()]
     script = max(dict.fromkeys(names), key=names.count, default="")
     if script != "LATIN":
-        return _SCRIPTS.get(script, "en")
+        return _SCRIPTS.get(script, default)
     found = set(re.findall(r"\w+", sample.lower()))
-    return max(_COMMON, key=lambda code: len(found.intersection(_COMMON[code].split())))
+    shared = {code: len(found.intersection(_COMMON[code].split())) for code in _COMMON}
+    return max(shared, key=shared.__getitem__) if any(shared.values()) else default
 
 
 def _prose_cuts(flat: str, start: int, end: int) -> Iterator[int]:
     bare = _BINDER.sub(" ", flat[start:end].rstrip())
     end = start + len(bare)
-    language = _language(bare[:400])
-    cuts = {*_split(flat, start, end, language), *_missed(flat, start, end, language)}
+    spoken = language(bare[:400])
+    cuts = {*_split(flat, start, end, spoken), *_missed(flat, start, end, spoken)}
     for begin, stop in pairwise([start, *sorted(cuts), end]):
         if stop - begin > _LONG:
-            cuts.update(start + cut for cut in _split(bare, begin - start, stop - start, language))
+            cuts.update(start + cut for cut in _split(bare, begin - start, stop - start, spoken))
     # Marks that open a block have no sentence before them, so they join the one after.
     last, head = start, next((m.start() for m in _CONTENT.finditer(flat, start, end)), end)
     number = _ENUMERATOR.match(flat, last, end)
