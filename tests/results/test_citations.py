@@ -131,6 +131,45 @@ def test_what_only_its_question_moves_does_not_come_from_the_prompt() -> None:
     assert given.grounding[0].probability > recalled.grounding[0].probability
 
 
+REQUESTS = [
+    (
+        "Could you write that the meeting on 5 May is moved to 7 May?",
+        "The meeting on 5 May moved to 7 May.",
+    ),
+    ("Which is larger, Kessel with 40 or Dray with 90 streets?", "Dray is larger, with 90 streets."),
+]
+
+
+@pytest.mark.parametrize(("request_", "output"), REQUESTS)
+def test_what_a_request_says_itself_comes_from_it(request_: str, output: str) -> None:
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": request_}]
+    options: dict[str, Any] = {"messages": chat, "features": "sentence", "sampler": "exhaustive"}
+    words = len(output.split())
+    e = toy(None, output, surrogate=additive([0.0, 4.0 * words], -4.5), **options)
+    assert e.grounding[0].grounded
+    assert [s.text for s in e.cite().sources] == [request_]
+    other = output.replace("moved to 7 May", "postponed by Ida").replace("90 streets", "gardens of Ida")
+    e = toy(None, other, surrogate=additive([0.0, 4.0 * words], -4.5), **options)
+    assert not e.grounding[0].grounded, "it adds something that the request does not have"
+
+
+def test_a_document_beside_a_question_in_one_message_is_a_source() -> None:
+    parts = ["Marta designed the lantern in 1911", "Who designed the lantern?"]
+    chat = [{"role": "user", "content": [{"type": "text", "text": part} for part in parts]}]
+    options: dict[str, Any] = {"messages": chat, "features": "sentence", "sampler": "exhaustive"}
+    e = toy(None, "It was Marta.", surrogate=additive([3.0, 1.0], -3.2), **options)
+    assert [s.text for s in e.cite().sources] == parts[:1]
+
+
+def test_numbers_that_are_not_written_are_not_listed() -> None:
+    answer = "Yes it is. Now it was:\n\n```\nlamp on.\nlamp off.\n```"
+    c = toy("a b", answer, surrogate=additive(np.ones((2, len(answer.split()))), -9.0)).cite()
+    text = str(c)
+    written = set(re.findall(r"\[(?:–|\d)\]", text.partition("\n\n[")[0]))
+    assert set(re.findall(r"^(\[(?:–|\d)\])", text, re.M)) == written
+    assert "Now it was: [" in text, "before the code"
+
+
 def toy_of(coef: Any) -> Explanation:
     prompt = " ".join(f"w{i}" for i in range(len(coef)))
     return toy(prompt, TWO, surrogate=additive(coef), sampler="leave-one-out")

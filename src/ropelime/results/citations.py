@@ -8,11 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import regex
 
 from ropelime.errors import RopeLimeError
 from ropelime.results.annotations import SourcedSpan, anthropic_blocks, openai_part
 from ropelime.results.explanation import ExplanationData, fit_span
-from ropelime.results.grounding import GroundedSentence, Measures, SentenceSource, measure
+from ropelime.results.grounding import (
+    GroundedSentence,
+    Measures,
+    SentenceSource,
+    measure,
+    possible_sources,
+)
 from ropelime.text.lexical import asks, question
 from ropelime.text.prompt import Span
 from ropelime.typing import Floats
@@ -21,9 +28,10 @@ MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
 ENOUGH = 0.15  # a normalised weight this large is enough, however few features there are
 BESIDE = 0.125  # of the largest weight in the sentence: smaller ones are not cited beside it
-_CODE = re.compile(  # a fenced block, also in a list or a quotation
-    r"^[ \t]*(?:(?:[>*+-]|\d{1,9}[.)])[ \t]+)*(`{3,}(?![^\n]*`)|~{3,}).*?(?:^[ \t>]*\1[`~]*[ \t]*$|\Z)",
-    re.MULTILINE | re.DOTALL,
+_CODE = regex.compile(  # a fenced block, also in a list or a quotation
+    r"^[ \t]*+(?:(?:[>*+-]|\d{1,9}[.)])[ \t]++)*+(`{3,}+(?![^\n]*`)|~{3,}+)"
+    r".*?(?:^[ \t>]*+\1[`~]*+[ \t]*+$|\Z)",
+    regex.MULTILINE | regex.DOTALL,
 )
 MIN_CHANGE = 0.1  # nats per token: a sentence that no mask changed by more rests on nothing
 
@@ -68,7 +76,8 @@ class CitedSentence:
 class Cited:
     """An answer with its sources; ``str()`` gives it as plain text.
 
-    Fenced code gets no marks in the text, which would break it; ``sentences`` has its sources.
+    Fenced code gets no marks in the text, which would break it, and its sources are not listed there;
+    ``sentences`` and ``sources`` have them. A sentence that ends in such code is marked before it.
 
     Attributes:
         answer: The answer.
@@ -83,17 +92,23 @@ class Cited:
     explained: ExplanationData = field(repr=False, compare=False)
 
     def __str__(self) -> str:
-        sources = [f"[{source.number}] {_line(source)}" for source in self.sources]
-        if any(not sentence.sources for sentence in self.sentences):
+        text, marked = self._marked("[{}]", "[–]")
+        sources = [f"[{each.number}] {_line(each)}" for each in self.sources if each.number in marked]
+        if None in marked:
             sources.append(f"[–] {self._no_source}")
-        return "\n".join([self._marked("[{}]", "[–]"), "", *sources])
+        return "\n".join([text, "", *sources])
 
     def to_markdown(self) -> str:
         """The same with Markdown footnotes; the answer keeps its Markdown, sources are escaped."""
-        sources = [f"[^{source.number}]: {_escaped(_line(source))}" for source in self.sources]
-        if any(not sentence.sources for sentence in self.sentences):
+        text, marked = self._marked("[^{}]", "[^none]")
+        sources = [
+            f"[^{each.number}]: {_escaped(_line(each))}"
+            for each in self.sources
+            if each.number in marked
+        ]
+        if None in marked:
             sources.append(f"[^none]: {self._no_source}")
-        return "\n".join([self._marked("[^{}]", "[^none]"), "", *sources]).rstrip("\n") + "\n"
+        return "\n".join([text, "", *sources]).rstrip("\n") + "\n"
 
     def to_openai(
         self, *, file_ids: Mapping[str, str] | None = None, quote: bool = False
@@ -123,15 +138,22 @@ class Cited:
             for each in self.sentences
         ]
 
-    def _marked(self, mark: str, none: str) -> str:
+    def _marked(self, mark: str, none: str) -> tuple[str, set[int | None]]:
+        """The answer with marks, and the numbers in them; None is for a sentence without a source."""
         text, at = "", 0
         code = [found.span() for found in _CODE.finditer(self.answer)]
+        marked: set[int | None] = set()
         for sentence in self.sentences:
-            text += self.answer[at : sentence.end]
-            at = sentence.end
-            if not any(start < sentence.end <= end for start, end in code):  # a mark would break it
-                text += " " + ("".join(mark.format(number) for number in sentence.sources) or none)
-        return text + self.answer[at:]
+            place = sentence.end
+            if block := next((b for b in code if b[0] < sentence.end <= b[1]), None):
+                place = len(self.answer[: block[0]].rstrip())  # in the block, a mark would break it
+            if place <= sentence.start:
+                continue
+            numbers = sentence.sources or (None,)
+            marked.update(numbers)
+            marks = "".join(none if number is None else mark.format(number) for number in numbers)
+            text, at = f"{text}{self.answer[at:place]} {marks}", place
+        return text + self.answer[at:], marked
 
 
 def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
@@ -143,7 +165,8 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
     - one and a half times what it would be if all features were equal (or 15 %, if that is less), and
     - an eighth of the largest one in this sentence.
 
-    These are three at most. A plain prompt or a chat holds its question too, which is never a source.
+    These are three at most. A plain prompt or a chat holds its question too, which is the source of
+    sentences that say nothing else.
     """
     return tuple(
         replace(each, sources=_sources(e, *each.span)) if each.grounded else each
@@ -184,7 +207,8 @@ def _weights(e: ExplanationData, start: int, end: int) -> Floats:
 
 
 def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
-    sources = ~asks(e.prompt, e.features)
+    asked = question(e.prompt, e.features)
+    sources = possible_sources(e.output[start:end], asked, asks(e.prompt, e.features))
     if not sources.any():
         return ()
     each = [_weights(part, start, end) * sources for part in e.members or (e,)]
