@@ -3,7 +3,7 @@
 A statement that repeats a document and adds something to it is as likely as one that does not. So its
 words count, too: no mark is confirmed if half of what the statement says beyond the question, or more,
 stands in no part of the prompt; nor if the cited documents have no more than half of it and another
-document has.
+document has, with all numbers that the cited ones have.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ropelime.text.documents import Document, Documents
 from ropelime.text.lexical import question
 from ropelime.text.marks import FoundMark, MarkedAnswer
 from ropelime.text.prompt import Span
+from ropelime.text.segmentation import language
 
 MarkVerdict = Literal["confirmed", "refuted", "unsupported", "unknown"]
 # What can fail an audit, and how each is said.
@@ -33,6 +34,7 @@ WORDED = {
 _LACKING = "half or more of what the statement says is not in it"
 _CERTAIN = 0.995  # beyond it a chance would round to 100 %
 _LISTED = 6  # words that no document has
+_SOME, _SAMPLE = 50, 400  # documents, and characters of each, that tell their language
 FORMAT, VERSION = "ropelime.audit", 1
 
 
@@ -122,17 +124,16 @@ class Mark:
     def why(self) -> str:
         """The verdict in words, with the chance that the statement comes from the prompt."""
         chance, unsaid = self.statement.chance, self.statement.unsaid
+        of_prompt = f"({chance} that it comes from the prompt)"
         if self.verdict == "confirmed":
             says = [f"the statement probably comes from it ({chance})"]
             unsaid = f"but {unsaid}" if unsaid else ""
         elif self.verdict == "unsupported":
-            says = [
-                f"{_LACKING if self.statement.sources else WORDED['unsupported']} (chance {chance})"
-            ]
+            says = [f"{_LACKING if self.statement.sources else WORDED['unsupported']} {of_prompt}"]
         else:
             says = [WORDED[self.verdict]]
         if self.better is not None:
-            says.append(f"the source is probably {self.better.name} ({chance})")
+            says.append(f"the source is probably {self.better.name} {of_prompt}")
         if self.quote_found is False:
             says.append("the quotation is not in the document")
         return "; ".join(filter(None, [*says, unsaid]))
@@ -219,9 +220,14 @@ class _Said:
     def _anywhere(self) -> Words:
         return read(self.e.prompt.text, *(name for each in self.documents.all for name in each.names))
 
+    @cached_property
+    def _spoken(self) -> str:
+        """The language of the documents, by the beginning of each; empty if it is not known."""
+        return language(" ".join(each.text[:_SAMPLE] for each in self.documents.all[:_SOME]), "")
+
     def own(self, statement: str) -> dict[str, str]:
         """What a statement says beyond the question, by words."""
-        return own_words(statement, self._asked, self._anywhere)
+        return own_words(statement, self._asked, self._spoken)
 
     def missing(self, own: Mapping[str, str]) -> tuple[str, ...]:
         """Those words that no part of the prompt has."""
@@ -313,7 +319,12 @@ def _by_words(
         return "unsupported", None
     if said.held(own, cited) > half or not own:
         return "confirmed", None
-    more = {each.number for each in said.documents.all if said.held(own, [each]) > half}
+    numbers = [key for key in own if key[0].isdecimal() and said.held([key], cited)]
+    more = {
+        each.number
+        for each in said.documents.all
+        if said.held(own, [each]) > half and said.held(numbers, [each]) == len(numbers)
+    }
     if not more:
         return "confirmed", None
     better = next((source for source in statement.sources if source.document in more), None)
