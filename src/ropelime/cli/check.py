@@ -48,10 +48,11 @@ sum to over 1.5 times what that sum would be if all features were equal; the thr
 than half way from there to 1. "factor" replaces 1.5; "at_least" (rests_on) and "at_most" (not_rests_on)
 replace the rule by a normalised weight; "of" limits the assertion to a part of the answer. The default
 target counts a feature's effect on the question too; --target shift counts its effect on the answer
-alone. An answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token,
-or if it rests on its prompt with a chance below 10 % (the verdict "rests"). Where a verifying call
-without one feature of the part gave another answer, and the same prompt sent again did not, the answer
-rests on the part, unless a limit or "of" is given.
+alone. An answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token.
+rests_on fails, too, if the answer rests on its prompt with a chance below 10 % (the verdict "rests");
+not_rests_on does not hold for that, since the answer may say the same in other words. Where a verifying
+call without one feature of the part gave another answer, and the same prompt sent again did not, the
+answer rests on the part, unless a limit or "of" is given.
 
 A sentence of the answer is grounded if it comes from the prompt, and not from the model's memory, with
 a chance of at least 50 % (e.grounding). "grounded" compares the share of such sentences, each counted

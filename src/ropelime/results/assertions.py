@@ -3,8 +3,9 @@
 An answer rests on a part of its prompt when the sum of the normalised weights of the features in it
 exceeds 1.5 times what that sum would be if all features were equal, as for a citation; the threshold
 is never more than half way from there to 1. Features that oppose the answer count as negative. An
-answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token, or if it
-hardly rests on its prompt at all: if its verdict ``rests`` has a chance below 10 %. Where a verifying
+answer rests on nothing if no masked prompt changed its log-probability by 0.1 nats per token. Nor is it
+shown to rest on a part if it hardly rests on its prompt at all: if its verdict ``rests`` has a chance
+below 10 %. That does not show the opposite, for it may say the same in other words. Where a verifying
 call without one feature of the part gave another answer, and the same prompt sent again did not, the
 answer rests on it, unless a limit is given.
 
@@ -180,7 +181,7 @@ def check(
         carries, why = True, ", and a verifying call without some of it gave another answer"
     elif largest_change(e, 0, len(e.output_spans)) < MIN_CHANGE:
         carries, why = False, ", but no masked prompt changed the answer: it rests on nothing here"
-    elif rests < RESTS:
+    elif rests_on and rests < RESTS:
         said = "this part of the answer" if assertion.of else "the answer"
         carries, why = False, f", but {said} hardly rests on the prompt at all ({rests:.0%})"
     elif limit is None:
