@@ -22,10 +22,12 @@ from ropelime.batch.work import short
 from ropelime.cli import main
 from ropelime.errors import Interrupted
 from ropelime.results import serialization
+from ropelime.results.explanation import with_verified
 from ropelime.results.rows import brief, rows
-from ropelime.results.verification import VerifyingCall
+from ropelime.results.verification import Verified, VerifyingCall
 from ropelime.surrogate import FunctionSurrogate
 from ropelime.verify import next_step
+from ropelime.views.findings import outcomes
 from ropelime.views.html import payload, report
 from ropelime.views.terminal import show
 from servers import Fault, Handler, Proxy, busy, raw, says
@@ -309,6 +311,38 @@ def test_a_similarity_that_fails_loses_nothing(ask: Ask) -> None:
     assert e.verified.calls[-1].after == NO, "it is paid for"
     assert e.verified.cost == pytest.approx(3 * 0.0014)
     assert "similarity failed: ZeroDivisionError: no words" in e.diagnostics.warnings[-1]
+
+
+def test_an_answered_call_is_kept_where_its_comparison_fails(ask: Ask) -> None:
+    def similarity(one: str, other: str) -> float:
+        if one == other == "An answer.":  # what is asked before anything is paid
+            return 1.0
+        raise RuntimeError("no")
+
+    e = ask().verify(4, similarity=similarity, cache=False, progress=False)
+    assert e.verified is not None
+    assert len(e.verified.calls) == 1, "it was paid for"
+    assert e.verified.calls[0].after
+    assert "similarity failed" in e.verified.stopped
+    ((_, outcome, _),) = outcomes(e)
+    assert outcome.startswith("not compared: similarity failed")
+
+
+def test_a_first_part_that_was_not_seen_keeps_its_trust(ask: Ask) -> None:
+    e = ask()
+    declined = VerifyingCall("without", (0,), YES, "", None, None, error="No.")
+    same = VerifyingCall("without", (1,), YES, YES, 1.0, False)
+    seen = with_verified(e, Verified("m", "http://there/v1", {}, "answer_f1", 0.5, 2, (declined, same)))
+    assert seen.trust == e.trust
+
+
+def test_the_same_prompt_that_was_sent_without_an_answer_is_not_called_unsent(ask: Ask) -> None:
+    e = ask()
+    changed = VerifyingCall("without", (0,), YES, NO, 0.0, True)
+    again = VerifyingCall("again", (), YES, "", None, None, error="No.")
+    seen = with_verified(e, Verified("m", "http://there/v1", {}, "answer_f1", 0.5, 2, (changed, again)))
+    assert seen.trust is not None
+    assert "The same prompt had no answer when it was sent again." in seen.trust.text
 
 
 @pytest.mark.parametrize(

@@ -157,11 +157,8 @@ class Verifier:
                     call, declined = _attempt(e, answering, chat, step)
                     failed, calls = declined or failed, (*calls, call)
                     calls = _compared(similarity, e.output, calls)
-                except InputError as error:  # of the caller's similarity
+                except RopeLimeError as error:  # of the server, or of the caller's similarity
                     failed, stopped, calls = error, str(error), _settled(calls, str(error))
-                    break
-                except RopeLimeError as error:
-                    failed, stopped = error, str(error)
                     break
                 if report is not None:
                     report(made + 1, self.calls)
@@ -169,7 +166,8 @@ class Verifier:
             new = len(calls) > len(seen) or e.verified is None  # else it may hold another model's calls
             kept = outcome(_settled(calls, _INTERRUPTED), stopped=_INTERRUPTED)
             raise Interrupted(kept if new else e) from None
-        if failed is not None and all(call.error for call in calls[len(seen) :]):
+        answered = any(call.after or not call.error for call in calls[len(seen) :])
+        if failed is not None and not answered:
             raise failed
         return outcome(calls, stopped=stopped)
 
@@ -183,7 +181,7 @@ class Verifier:
         stopped: str,
     ) -> E:
         """The explanation with these calls."""
-        similarity = self._similarity(e)
+        similarity = self.similarity or answer_f1
         made = Verified(
             **answering.describe(),
             measure=getattr(similarity, "__name__", type(similarity).__name__),

@@ -160,7 +160,7 @@ class Verified:
                 f"{self.model} does not answer the same prompt alike: treat the ranking as a hint only."
             )
             return self._trust(min(value, _CHANCE), twice)
-        if first not in self.changed and not self.unchanged:
+        if self.together is None and self.alone(first) is None:
             return self.trust_before
         value, text = self._seen(value) if first in self.changed else self._refuted(value)
         if self.suffices is not None:
@@ -177,7 +177,9 @@ class Verified:
         text = f"Seen: without the first part {self.model} answers differently"
         if self.stable:
             return max(value, _SEEN_TWICE), f"{text}; with it, it gave the same answer twice."
-        return max(value, _SEEN), f"{text}. The same prompt was not sent again."
+        sent = any(call.kind == "again" for call in self.calls)
+        again = "had no answer when it was sent again" if sent else "was not sent again"
+        return max(value, _SEEN), f"{text}. The same prompt {again}."
 
     def _refuted(self, value: float) -> tuple[float, str]:
         tried = len(self.unchanged)

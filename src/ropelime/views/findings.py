@@ -76,7 +76,7 @@ def _sent(e: ExplanationData, call: VerifyingCall) -> str:
 
 def _outcome(call: VerifyingCall) -> str:
     if call.similarity is None:
-        return "declined"
+        return f"not compared: {call.error}" if call.after else "declined"
     return f"{'changed' if call.changed else 'same'} ({call.similarity:.2f})"
 
 
