@@ -77,12 +77,12 @@ def run_versions(options: argparse.Namespace) -> None:
 
     shared.check(options, "rounds")
     found = versions.checkouts(options.checkouts)
-    (example,) = data.hotpotqa(options.data, context="all", limit=1)[:1]
+    examples = data.hotpotqa(options.data, context="all", limit=options.limit or 1)
     device = options.device or best_device()
     results = shared.results_file(options, f"versions-{device}")
     with reporting(shared.progress(options, "versions"), "versions") as report:
         versions.measure(
-            found, example, results, rounds=options.rounds, surrogate=options.surrogate, device=device,
+            found, examples, results, rounds=options.rounds, surrogate=options.surrogate, device=device,
             dtype=options.dtype, known={"cpu": cpu()}, progress=report,
         )  # fmt: skip
     shared.written(options, results)

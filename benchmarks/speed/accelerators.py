@@ -2,6 +2,7 @@
 
 Files hold lines of JSON without a header, one per timing: ``configuration``, ``round``, ``task``,
 ``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``,
+``width`` (the mean of the intervals of normalised weights over so many ``prompts``),
 ``disturbed`` (by other processes) and the conditions ``busy`` and ``parallel``. Several rows of one
 round are repetitions. Rows of tasks that are not in ``TASKS`` are set-up times and failures.
 """
@@ -71,14 +72,19 @@ def _disturbed(found: Sequence[Row]) -> str:
 def _table(found: Sequence[Row], base: str) -> str:
     names = list(dict.fromkeys(row["configuration"] for row in found))
     names.sort(key=lambda name: name != base)
+    widths = {row["configuration"]: row for row in found if "width" in row}
     head = ["configuration"]
     for task in TASKS:
         head += [f"{task}, s", "tokens run", f"against {base}"]
+    head += ["mean width of intervals", "prompts"] if widths else []
     lines = []
     for name in names:
         line = [name]
         for task in TASKS:
             line += _cells(found, name, task, base)
+        if widths:
+            wide = widths.get(name)
+            line += [NONE] * 2 if wide is None else [f"{wide['width']:.3f}", str(wide["prompts"])]
         lines.append(line)
     return pages.table(head, lines)
 

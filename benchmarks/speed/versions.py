@@ -1,5 +1,7 @@
 """Speed of several checkouts of this package, by turns on the same machine: before and after a change.
 
+The mean width of the intervals that a default explanation gives can be compared, too.
+
 Rows have the form of :mod:`benchmarks.speed.accelerators`; a configuration is a checkout.
 """
 
@@ -23,7 +25,8 @@ import inspect, json, sys, time
 import psutil, torch
 from ropelime import explain, load_surrogate
 task = json.loads(sys.argv[1])
-task["prompt"]["features"] = [tuple(span) for span in task["prompt"]["features"]]
+for prompt in [task["prompt"], *task["widths"]]:
+    prompt["features"] = [tuple(span) for span in prompt["features"]]
 words = inspect.signature(explain).parameters
 exact = {"preset": "faithful", "sampler": "hadamard:64"}
 exact["scoring" if "scoring" in words else "readings"] = "exact"
@@ -43,8 +46,15 @@ def run(**options):
     others = busy() - all_ - (now.user + now.system - mine.user - mine.system)
     return {"seconds": round(seconds, 4), "tokens": e.cost.tokens, "others": others / seconds / cores}
 
+def width(prompt):
+    ends = explain(**prompt, surrogate=model, progress=False).normalized_intervals
+    return float((ends[:, 1] - ends[:, 0]).mean())
+
 run()  # the first one in a process also initialises libraries
 rows = [{"task": "default", **run()} for _ in range(task["repeats"])]
+widths = [width(prompt) for prompt in task["widths"]]
+if widths:
+    rows[0]["width"], rows[0]["prompts"] = round(sum(widths) / len(widths), 5), len(widths)
 rows += [{"task": "exact", **run(**exact)}]
 known = {"torch": torch.__version__.split("+")[0], "threads": torch.get_num_threads(), "gpu": gpu,
          "dtype": str(model.model.dtype).removeprefix("torch.")}
@@ -72,7 +82,7 @@ def checkouts(given: Sequence[str]) -> dict[str, Path]:
 
 def measure(
     found: Mapping[str, Path],
-    example: Example,
+    examples: Sequence[Example],
     results: Path,
     *,
     rounds: int,
@@ -86,7 +96,8 @@ def measure(
 
     Args:
         found: The checkouts.
-        example: The prompt and its answer.
+        examples: Prompts with their answers: the first is timed, and the intervals of all are compared
+            if there are several.
         results: The file that rows are appended to, as they come.
         rounds: Processes of each checkout.
         known: What every row says.
@@ -95,8 +106,10 @@ def measure(
         dtype: Its dtype.
         progress: Called with the processes done and in all.
     """
-    prompt = {"prompt": example.prompt, "output": example.answer, "features": example.spans}
-    task = {"prompt": prompt, "surrogate": surrogate, "device": device, "dtype": dtype, "repeats": 3}
+    prompts = [{"prompt": e.prompt, "output": e.answer, "features": e.spans} for e in examples]
+    task: dict[str, Any] = {
+        "prompt": prompts[0], "surrogate": surrogate, "device": device, "dtype": dtype, "repeats": 3,
+    }  # fmt: skip
     total, more = rounds * len(found), [p for p in [os.environ.get("PYTHONPATH")] if p]
     for number in range(total):
         if progress:
@@ -104,6 +117,7 @@ def measure(
         turn, which = divmod(number, len(found))
         name = list(found)[which]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(found[name]), *more])}
+        task["widths"] = prompts if turn == 0 and len(prompts) > 1 else []
         for row in in_new_process(_CODE, task, f"An explanation by {name}", env):
             disturbed = row["others"] > DISTURBED
             line = {"configuration": name, "round": turn + 1, **known, **row, "disturbed": disturbed}

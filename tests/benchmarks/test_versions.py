@@ -27,14 +27,18 @@ def test_checkouts_have_names_and_the_package() -> None:
 @pytest.mark.real_model
 def test_rows_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, file = tmp_path / "hotpot.json", tmp_path / "versions-cpu.jsonl"
-    write_hotpotqa(data, [sized("four", 4)])
+    write_hotpotqa(data, [sized("four", 4), sized("three", 3)])
     arguments = ["versions", f"before={ROOT}", f"after={ROOT}", "--data", str(data), "--rounds", "1"]
+    arguments += ["--limit", "2"]
     assert cli.main([*arguments, "--results", str(file), "--device", "cpu", "--quiet"]) == 0
     rows: list[dict[str, Any]] = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     tasks = ["default"] * 3 + ["exact"]
     assert [row["configuration"] for row in rows] == ["before"] * 4 + ["after"] * 4
     assert [row["task"] for row in rows] == tasks * 2
     assert {row["tokens"] for row in rows[:3]} == {row["tokens"] for row in rows[4:7]}
+    assert rows[0]["prompts"] == 2
+    assert 0 < rows[0]["width"] == rows[4]["width"] <= 1
     table = accelerators.tables([file], "versions").splitlines()
+    assert table[-4].endswith("| mean width of intervals | prompts |")
     assert table[0].startswith("### Versions: ")
     assert [line.split(" | ")[0] for line in table[-2:]] == ["| before", "| after"]
