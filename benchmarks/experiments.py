@@ -13,7 +13,7 @@ from benchmarks.gsmile import ChatGenerator, GSmile
 from benchmarks.method import Method
 from benchmarks.names import CHANCE, EVIDENCE, GSMILE, INSTANT
 from benchmarks.runner import Extra
-from benchmarks.store import Row, Store, read
+from benchmarks.store import Row, Store, read, renewals
 from ropelime._version import __version__
 from ropelime.surrogate import Ablation, Surrogate
 
@@ -98,7 +98,7 @@ def renew(
 
     These are the rows of the default and of ``instant``, of other methods with the default's target,
     and of methods that the file has not had. All others stay as they are, and nothing is compared with
-    the weights of many more masks again.
+    the weights of many more masks again. New rows have no seconds: all in a file are of the same run.
 
     Args:
         path: The results file of an experiment, compressed or not.
@@ -118,11 +118,12 @@ def renew(
 
     def make(number: int, example: Example) -> list[Row]:
         seed = (header["seed"], number)
-        return runner.rows_of(example, stale, surrogate, seed=seed, ablation=removed, **_extent(bench))
+        made = runner.rows_of(example, stale, surrogate, seed=seed, ablation=removed, **_extent(bench))
+        return [{key: value for key, value in row.items() if key != "seconds"} for row in made]
 
     order = [*(m.name for m in compared), CHANCE]
     facts = {**surrogate.describe(), "name": Path(surrogate.name).name}
-    changed = {"renewed_by": command, "renewed_with": facts}
+    changed = renewals(header, command, facts)
     names = [m.name for m in stale]
     return rows.replace(path, source, names, make, order=order, changed=changed, progress=progress)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from benchmarks.store import renewed_by
 from ropelime.errors import InputError
 
 NONE = "–"
@@ -60,7 +61,7 @@ def commands(*lines: object) -> str:
 
 def made_by(header: Mapping[str, Any]) -> str:
     """The commands that made a results file."""
-    return commands(*filter(None, (header.get("command"), header.get("renewed_by"))))
+    return commands(*filter(None, (header.get("command"), *renewed_by(header))))
 
 
 def files(paths: Iterable[Path]) -> str:

@@ -121,6 +121,24 @@ def rewrite(path: Path, lines: Sequence[Row]) -> None:
         file.write(_packed(data) if path.suffix == _XZ else data)
 
 
+def renewed_by(header: Mapping[str, Any]) -> list[str]:
+    """The commands that made rows of a file anew; older files have one, as a text."""
+    found = header.get("renewed_by") or []
+    return [found] if isinstance(found, str) else list(found)
+
+
+def renewals(header: Mapping[str, Any], command: str, facts: Mapping[str, Any]) -> Row:
+    """What changes in the header of a file of which rows are made anew.
+
+    Args:
+        header: The header.
+        command: The command that makes them.
+        facts: What they are made with.
+    """
+    commands = list(dict.fromkeys([*renewed_by(header), command]))
+    return {"renewed_by": commands, "renewed_with": {**header.get("renewed_with", {}), **facts}}
+
+
 def compress(path: Path) -> Path:
     """Replace a finished results file by its compressed form, ``FILE.xz``."""
     if path.suffix == _XZ:

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
 def _renew_closed(options: argparse.Namespace, name: str) -> None:
     from benchmarks.closed import cases
     from benchmarks.closed.renew import renew as again
-    from benchmarks.store import read, rewrite
+    from benchmarks.store import read, renewals, rewrite
     from ropelime.method.learnt import EVIDENCE, INSTANT
 
     header, rows = read(options.file)
@@ -62,5 +62,5 @@ def _renew_closed(options: argparse.Namespace, name: str) -> None:
                 report(done, len(rows))
             found.append(again(row, known[row["example"]], surrogate, name, header))
     present = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
-    changed = {"signals": present, "renewed_by": shared.command(options)}
-    rewrite(options.file, [{**header, **changed}, *found])
+    changed = renewals(header, shared.command(options), {name: {**surrogate.describe(), "name": name}})
+    rewrite(options.file, [{**header, "signals": present, **changed}, *found])

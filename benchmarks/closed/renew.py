@@ -8,7 +8,7 @@ against labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from benchmarks.closed.rankings import by_surrogate
 from benchmarks.evaluation import agreement, held_out, spearman
 from benchmarks.names import EVIDENCE, INSTANT
 from benchmarks.store import Row
+from ropelime.errors import InputError
 from ropelime.method import learnt
 from ropelime.surrogate import Surrogate
 from ropelime.typing import Floats
@@ -29,6 +30,8 @@ _ABLATED = f"{EVIDENCE} without "
 def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) -> Row:
     """A row whose presets are the present ones; those of the same weights of signals are replaced.
 
+    Presets that counted otherwise stay under another name, for every surrogate of the row.
+
     Args:
         row: A row of the arena.
         case: Its prompt.
@@ -39,15 +42,21 @@ def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) ->
     if "rankings" not in row:
         return row
     now = {EVIDENCE: dict(learnt.EVIDENCE), INSTANT: dict(learnt.INSTANT)}
-    present = [preset for preset in PRESETS if header["signals"].get(preset) == now[preset]]
+    changed = [preset for preset in PRESETS if header["signals"].get(preset) != now[preset]]
     ours = [ranking.removeprefix(f"{name}: ") for ranking in row["rankings"]]
-    made = [*PRESETS, *(each for each in ours if each.startswith(_ABLATED) and EVIDENCE in present)]
-    replaced = {f"{name}: {each}" for each in (*present, *made[len(PRESETS) :])}
-    kept = {
-        renamed(ranking, header["signals"]): figures
-        for ranking, figures in row["rankings"].items()
-        if ranking not in replaced and (_ABLATED not in ranking or EVIDENCE in present)
-    }
+    ablated = [each for each in ours if each.startswith(_ABLATED) and EVIDENCE not in changed]
+    made = [*PRESETS, *ablated]
+    kept: Row = {}
+    for ranking, figures in row["rankings"].items():
+        other = renamed(ranking, header["signals"], changed)
+        if other in kept or (other != ranking and other in row["rankings"]):
+            raise InputError(
+                f"{row['example']} has a row {other!r} already, and {ranking!r} would get its name. "
+                "Rename one of them in the file first."
+            )
+        kept[other] = figures
+    for each in made:  # at the end, after what stays
+        kept.pop(f"{name}: {each}", None)
     output, draws = str(row.get("output", case.output)), (header["seed"], row["number"])
     weights, tokens = by_surrogate(case, output, surrogate, (*draws, 2), only=made)
     for each in made:
@@ -56,13 +65,22 @@ def renew(row: Row, case: Case, surrogate: Surrogate, name: str, header: Row) ->
     return {**row, "rankings": kept}
 
 
-def renamed(ranking: str, signals: Mapping[str, Mapping[str, float]]) -> str:
-    """The name of a ranking, which says that a preset made it before it was changed."""
-    surrogate, _, preset = ranking.rpartition(": ")
-    if preset not in PRESETS:
-        return ranking
-    counts = "/".join(f"{count:g}" for count in signals[preset].values())
-    return f"{surrogate}: earlier {preset}, {counts}"
+def renamed(
+    ranking: str, signals: Mapping[str, Mapping[str, float]], changed: Collection[str] = PRESETS
+) -> str:
+    """The name of a ranking, which says that a preset made it before it was changed.
+
+    Args:
+        ranking: Its name, with the surrogate's before it.
+        signals: How much each signal of each preset counted then.
+        changed: The presets that count otherwise now.
+    """
+    surrogate, _, made = ranking.rpartition(": ")
+    for preset in changed:
+        if made == preset or made.startswith(f"{preset} without "):
+            counts = "/".join(f"{count:g}" for count in signals[preset].values())
+            return f"{surrogate}: earlier {made}, {counts}"
+    return ranking
 
 
 def known(row: Row, weights: Floats, draws: tuple[int, int]) -> Row:

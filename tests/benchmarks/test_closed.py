@@ -25,6 +25,7 @@ from benchmarks.store import Store, read
 from conftest import byte_level, tiny_model
 from ropelime.answering import AnsweringModel
 from ropelime.clients.pool import Pool
+from ropelime.errors import InputError
 from ropelime.method import learnt
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
@@ -396,13 +397,31 @@ class TestRenew:
         found = renew.renew(row, case, tiny(), "tiny", header)["rankings"]
         assert found["tiny: earlier evidence, 0.6/0.4"] == {"f1": 0.5}
         assert (found["random"], found["tiny: AT2"]) == ({"f1": 0.0}, {"f1": 0.3})
-        assert set(found) - {"random", "tiny: AT2", "tiny: earlier evidence, 0.6/0.4"} == {
-            "tiny: evidence",
-            "tiny: instant",
-        }
+        assert found["tiny: earlier evidence without words, 0.6/0.4"] == {"f1": 0.4}
+        assert len(found) == 6
         assert sum(found["tiny: evidence"]["weights"]) == pytest.approx(1, abs=1e-3)
         assert 0 < found["tiny: instant"]["tokens"] < found["tiny: evidence"]["tokens"]
         assert renew.renew({"example": "x"}, case, tiny(), "tiny", header) == {"example": "x"}
+
+    def test_rows_of_a_second_surrogate_are_left_alone(self, case: cases.Case, tiny: Tiny) -> None:
+        present = {"evidence": dict(learnt.EVIDENCE), "instant": dict(learnt.INSTANT)}
+        counted = {**present, "evidence": {"shift": 1.0}}
+        given = {f"{who}: {name}": {"f1": -1.0} for who in "ab" for name in ("evidence", "instant")}
+        row = {
+            "example": case.id, "number": 0, "features": len(case.spans), "gold": [0],
+            "rankings": given,
+        }  # fmt: skip
+        once = renew.renew(row, case, tiny(), "a", {"seed": 0, "signals": counted})
+        found = once["rankings"]
+        assert all(found[f"{who}: earlier evidence, 1"] == {"f1": -1.0} for who in "ab")
+        assert found["b: instant"] == {"f1": -1.0}, "it counts the same signals as before"
+        assert "b: evidence" not in found
+        twice = renew.renew(once, case, tiny(), "b", {"seed": 0, "signals": present})["rankings"]
+        assert all(twice[name] == found[name] for name in found if name != "b: instant")
+        assert set(twice) - set(found) == {"b: evidence"}
+        with pytest.raises(InputError, match="'a: earlier evidence, 1' already"):
+            renew.renew({**row, "rankings": {**found, **given}}, case, tiny(), "a",
+                        {"seed": 0, "signals": counted})  # fmt: skip
 
     def test_rows_of_the_same_signals_are_replaced(self, case: cases.Case, tiny: Tiny) -> None:
         signals = {"evidence": dict(learnt.EVIDENCE), "instant": dict(learnt.INSTANT)}

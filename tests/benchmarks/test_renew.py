@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bench_toy import sized, write_hotpotqa
-from benchmarks import data, experiments
+from benchmarks import data, experiments, pages
 from benchmarks.cli import main, shared
 from benchmarks.cli.closed import short
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT, LEAVE_ONE_OUT_CACHED
-from benchmarks.store import Row, read, rewrite
+from benchmarks.store import Row, read, renewals, rewrite
 from ropelime.errors import InputError
 from ropelime.surrogate import Surrogate
 
@@ -60,7 +60,8 @@ def test_an_old_file_gets_the_rows_of_a_new_run(
     found = read(made)[0]
     assert plain(made) == expected
     assert found["methods"] == header["methods"], "in the order of a new run"
-    assert (found["command"], found["renewed_by"]) == ("it", "again")
+    assert (found["command"], found["renewed_by"]) == ("it", ["again"])
+    assert not any("seconds" in row for row in read(made)[1] if row["method"] in (INSTANT, *stale))
 
 
 def test_other_rows_stay_as_they_are(made: Path, source: Path, tiny: Callable[..., Surrogate]) -> None:
@@ -80,7 +81,18 @@ def test_the_command_names_the_file(
     words = ["renew", str(made), "--data", str(source), "--surrogate", short(model.name)]
     assert main([*words, "--quiet"]) == 0
     by = f"renew results/{made.name} --surrogate {short(model.name)} --data {source.name}"
-    assert read(made)[0]["renewed_by"] == f"python -m benchmarks {by}"
+    assert read(made)[0]["renewed_by"] == [f"python -m benchmarks {by}"]
+
+
+def test_all_commands_that_renewed_are_kept() -> None:
+    """Also those of older files, which have one of them."""
+    old: Row = {"command": "it", "renewed_by": "first", "renewed_with": {"name": "a"}}
+    found = renewals(old, "second", {"name": "b"})
+    assert found == {"renewed_by": ["first", "second"], "renewed_with": {"name": "b"}}
+    assert renewals(found, "second", {}) == found
+    assert pages.made_by(old).splitlines()[1:-1] == ["it", "first"]
+    assert pages.made_by({**old, **found}).splitlines()[1:-1] == ["it", "first", "second"]
+    assert pages.made_by({"command": "it"}).splitlines()[1:-1] == ["it"]
 
 
 def test_an_unfinished_file_is_refused(
