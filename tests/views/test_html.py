@@ -295,6 +295,8 @@ def test_the_first_view_of_many_parts() -> None:
     first = e._repr_html_().partition("<details")[0]
     assert "2 more parts have less weight." in first
     assert "−" in first
+    e = toy("a b c d e f", features="word", surrogate=additive([1, -3, 1, 1, 1, 1.0]))
+    assert "1 more part has less weight." in e._repr_html_()
 
 
 def test_chunks_are_named_by_their_source_and_page() -> None:

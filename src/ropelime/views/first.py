@@ -49,7 +49,8 @@ def first_view(e: ExplanationData) -> str:
         for name in ("rank", "weight", "part of the prompt", "where")
     )
     rest = len(e.features) - len(ranked)
-    more = f"<p>{rest:,} more parts have less weight.</p>" if rest else ""
+    parts = "part has" if rest == 1 else "parts have"
+    more = f"<p>{rest:,} more {parts} less weight.</p>" if rest else ""
     return (
         f'<div style="{STYLE}">'
         f"<p><strong>{_text(e.output)}</strong></p>{_trust(e)}"
