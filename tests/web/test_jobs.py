@@ -30,18 +30,44 @@ def make() -> Iterator[Make]:
         jobs.close()
 
 
+class Clock:
+    """The clock of the queue, which moves when a test says so."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("ropelime.web.jobs.time", made)
+    return made
+
+
 class Gate:
     """Work that continues step by step until the gate opens."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
         self.order: list[str] = []
+        self.steps = 0
 
     def __call__(self, job: Job, request: str) -> None:
         self.order.append(request)
         while not self.open.wait(0.01):
             job.report(1, 2)
+            self.steps += 1
         job.report(2, 2)
+
+    def goes_on(self) -> None:
+        """Wait until a whole step was done from now on."""
+        begun = self.steps
+        until(lambda: self.steps > begun + 1)
 
 
 def test_jobs_are_done_in_order(make: Make) -> None:
@@ -86,35 +112,47 @@ def test_a_running_job_is_cancelled(make: Make) -> None:
     assert after.state == "done", "what is over stays as it is"
 
 
-def test_a_job_dies_with_its_stream(make: Make) -> None:
-    jobs = make(Gate(), patience=60.0, grace=0.05)
+def test_a_job_dies_with_its_stream(make: Make, clock: Clock) -> None:
+    gate = Gate()
+    jobs = make(gate, patience=60.0, grace=0.05)
     job = jobs.submit("a")
+    until(lambda: job.state == "running")
     with jobs.watch(job):
-        time.sleep(0.2)
+        clock.now += 61.0
+        gate.goes_on()
         assert job.state == "running"
+    gate.goes_on()
+    assert job.state == "running", "there is a moment to come back"
+    clock.now += 0.1
     until(lambda: job.over)
     assert (job.state, job.error) == ("cancelled", "Its client has gone.")
 
 
-def test_a_job_dies_when_nobody_asks_about_it(make: Make) -> None:
-    jobs = make(Gate(), patience=0.3)
+def test_a_job_dies_when_nobody_asks_about_it(make: Make, clock: Clock) -> None:
+    gate = Gate()
+    jobs = make(gate, patience=0.3)
     asked, forgotten = jobs.submit("a"), jobs.submit("b")
+    until(lambda: asked.state == "running")
     for _ in range(6):
-        time.sleep(0.1)
+        clock.now += 0.1
         assert jobs.find(asked.id) is asked
+    gate.goes_on()
     assert asked.state == "running"
+    clock.now += 0.4
     until(lambda: asked.over and forgotten.over)
-    assert forgotten.state == "cancelled"
+    assert [(job.state, job.error) for job in (asked, forgotten)] == [
+        ("cancelled", "Its client has gone.")
+    ] * 2
 
 
-def test_who_has_gone_leaves_the_queue_to_others(make: Make) -> None:
+def test_who_has_gone_leaves_the_queue_to_others(make: Make, clock: Clock) -> None:
     gate = Gate()
     jobs = make(gate, waiting=1, patience=0.1)
     running = jobs.submit("a")
     until(lambda: running.state == "running")
     with jobs.watch(running):
         gone = jobs.submit("b")
-        time.sleep(0.2)
+        clock.now += 0.2
         after = jobs.submit("c")
         assert gone.state == "cancelled"
         with jobs.watch(after):
@@ -163,7 +201,7 @@ class Deaf:
         job.patience = self.patience
         if request is not None:
             job.start_clock(request)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60  # longer than any test waits for it
         while time.monotonic() < end:
             try:
                 time.sleep(0.01)
@@ -178,21 +216,23 @@ def test_work_that_does_not_look_is_interrupted(make: Make) -> None:
     job = jobs.submit(None)
     until(lambda: job.state == "running")
     jobs.cancel(job)
-    until(lambda: job.over, 10)
+    until(lambda: job.over)
     assert (job.state, job.error, deaf.after) == ("cancelled", "Cancelled.", False)
     late = jobs.submit(0)
-    until(lambda: late.over, 10)
+    until(lambda: late.over)
     assert late.state == "failed"
     assert "stopped after 0 seconds, the limit" in str(late.error)
     assert not deaf.after
 
 
-def test_deaf_work_ends_with_its_client(make: Make) -> None:
+def test_deaf_work_ends_with_its_client(make: Make, clock: Clock) -> None:
     deaf = Deaf()
     jobs = make(deaf, patience=0.3)
     job, other = jobs.submit(None), jobs.submit(None)
+    until(lambda: job.state == "running")
     with jobs.watch(other):
-        until(lambda: job.over, 10)
+        clock.now += 0.4
+        until(lambda: job.over)
         assert (job.state, job.error) == ("cancelled", "Its client has gone.")
         until(lambda: other.state == "running")
     assert not deaf.after
