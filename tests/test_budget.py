@@ -99,18 +99,28 @@ def test_a_token_budget_does_not_leave_out_the_end_of_the_prompt() -> None:
     assert removed.max() > len(removed), "a random part of the features, not the first ones"
 
 
-def test_seconds_end_the_reading() -> None:
-    calls: list[int] = []
+class Clock:
+    """The surrogate's clock: time passes where a mask is scored, and nowhere else."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_seconds_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
 
     def slow(masks: Masks) -> Floats:
-        import time
-
-        calls.append(len(masks))
-        time.sleep(0.002 * len(masks))
+        clock.now += 0.002 * len(masks)
         return np.asarray(masks.sum(1) - 13.0)
 
-    e = quick(slow, preset="faithful", budget="0.08 seconds")
+    with monkeypatch.context() as patch:
+        patch.setattr("ropelime.surrogate.base.time", clock)
+        e = quick(slow, preset="faithful", budget="0.08 seconds")
     assert 16 <= e.config["masks"]["exact"] < 64
+    assert clock.now <= 0.08, "and no longer"
     assert "There was time for" in " ".join(e.diagnostics.notes)
     ample = quick(additive(np.ones((12, 1))), preset="faithful", budget="60 s")
     assert ample.config["masks"] == {"exact": 64}
