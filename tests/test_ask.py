@@ -355,12 +355,15 @@ def test_many_writers_leave_whole_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("fault", [busy(429), busy(500), busy(503), cut, slow(1.0)])
+@pytest.mark.parametrize(
+    ("fault", "timeout"),
+    [(busy(429), 20.0), (busy(500), 20.0), (busy(503), 20.0), (cut, 20.0), (slow(6.0), 1.5)],
+)
 def test_it_is_asked_again_and_says_so(
-    server: Proxy, ask: Ask, stream: bool, fault: servers.Fault
+    server: Proxy, ask: Ask, stream: bool, fault: servers.Fault, timeout: float
 ) -> None:
     server.faults = [fault]
-    e = ask(stream=stream, timeout=0.4)
+    e = ask(stream=stream, timeout=timeout)
     assert e.output == ANSWER
     assert len(server.seen) == 2
     assert e.config["answer"]["retries"] == 1
@@ -382,7 +385,7 @@ GONE = [chunk({"content": "Kessel "}), chunk({"content": "lies"})]
         (busy(429), {}, r"answered 429 \(3 tries\): Come back later. Too many requests", 3),
         (busy(500), {"retries": 1}, r"answered 500 \(2 tries\): Come back later. Try again", 2),
         (busy(503), {"retries": 0}, r"answered 503: Come back later", 1),
-        (slow(1.0), {"retries": 0, "timeout": 0.2}, r"nothing within 0.2 s. Raise the timeout", 1),
+        (slow(6.0), {"retries": 0, "timeout": 1.5}, r"nothing within 1.5 s. Raise the timeout", 1),
         (cut, {"retries": 0}, r"cannot be reached: Server disconnected.*Check base_url", 1),
         (cut_after(*GONE), {"stream": True}, r"broke off after 11 characters.*try again", 1),
         (cut_after(*GONE, length=None), {"stream": True}, r"broke off after 11 .*stream ended", 1),
@@ -429,7 +432,7 @@ def test_a_server_that_is_not_there_is_told_soon(ask: Ask) -> None:
     start = time.monotonic()
     with pytest.raises(ModelError, match=r"127.0.0.1:9/v1 cannot be reached \(2 tries\)"):
         ask(base_url="http://127.0.0.1:9/v1", retries=1)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60, "it does not wait as long as for an answer"
 
 
 # A server may send anything, but not without end.

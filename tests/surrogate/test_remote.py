@@ -345,13 +345,15 @@ def test_a_longer_prompt_than_its_window(server: Proxy, make: Make, local: Local
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault", [busy(429), busy(500), busy(503), slow(2.0), cut], ids=["429", "500", "503", "slow", "cut"]
+    ("fault", "timeout"),
+    [(busy(429), 20.0), (busy(500), 20.0), (busy(503), 20.0), (slow(6.0), 2.0), (cut, 20.0)],
+    ids=["429", "500", "503", "slow", "cut"],
 )
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_faults_that_pass_are_survived(
-    server: Proxy, make: Make, local: LocalSurrogate, fault: Fault, when: str
+    server: Proxy, make: Make, local: LocalSurrogate, fault: Fault, timeout: float, when: str
 ) -> None:
-    surrogate = make(timeout=1.0)
+    surrogate = make(timeout=timeout)
     server.faults = [fault] if when == "first" else [reads(local), fault, fault]
     e = ropelime.explain(**EXPLAIN, surrogate=surrogate)
     assert e.weights == pytest.approx(ropelime.explain(**EXPLAIN, surrogate=local).weights, abs=1e-4)
@@ -366,7 +368,7 @@ def test_faults_that_pass_are_survived(
         (busy(502), r"/v1 answered 502 \(3 tries\): Come back later. Try again later."),
         (cut, r"/v1 cannot be reached \(3 tries\): .*Check the surrogate's address"),
         (cut_after('{"id": "c", "cho'), r"/v1 cannot be reached \(3 tries\)"),
-        (slow(2.0), r"sent nothing within 1 s \(3 tries\). Raise the timeout \(timeout=... of ServerS"),
+        (slow(6.0), r"sent nothing within 2 s \(3 tries\). Raise the timeout \(timeout=... of ServerS"),
         (raw(200, '{"choices": [{'), "something other than a Completions answer"),
         (raw(200, "<html>Hello</html>", "text/html"), "something other than a Completions answer"),
         (raw(200, '{"choices": []}'), r"other than a Completions answer \(it has no choices\)"),
@@ -388,7 +390,7 @@ def test_faults_that_pass_are_survived(
 def test_faults_that_stay_are_told(
     server: Proxy, make: Make, fault: Fault, message: str, when: str
 ) -> None:
-    surrogate = make(api_key=SECRET, timeout=1.0 if "sent nothing" in message else 20.0)
+    surrogate = make(api_key=SECRET, timeout=2.0 if "sent nothing" in message else 20.0)
     work: Callable[[], Any] = partial(prepare, surrogate, RAG, "document", ANSWER)
     if when == "later":
         work = partial(work().score, ALL, kl=False)
