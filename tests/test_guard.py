@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -170,23 +169,22 @@ def test_names_of_tools() -> None:
 @pytest.mark.slow
 @pytest.mark.real_model
 def test_it_takes_about_one_forward_pass() -> None:
-    """75 sentences, 3,000 characters: no more than a few passes over the same tokens."""
-    import torch
-
+    """75 sentences, 3,000 characters: not twice the tokens of a plain forward pass over them."""
     surrogate = load_surrogate("smollm2")
+    assert isinstance(surrogate, LocalSurrogate)
     lamps = " ".join(f"The {i}th green lamp stands in hall {i % 7}." for i in range(74))
     long = chat("What is in my inbox? Tell me in a line.", f"{lamps} {ORDER}")
-    found = guard(long, CALL, surrogate=surrogate)
+    tokens: list[int] = []  # of each forward pass
+
+    def count(model: Any, given: Any, named: Any) -> None:
+        tokens.append(named["input_ids"].numel())
+
+    hook = surrogate.model.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        found = guard(long, CALL, surrogate=surrogate)
+    finally:
+        hook.remove()
     assert (found.verdict, found.part) == ("tool", ORDER)
     text = "\n".join(str(message["content"]) for message in long)
-    ids = torch.tensor([surrogate.tokenizer(text + CALL)["input_ids"]])  # type: ignore[attr-defined]
-
-    def seconds(run: Callable[[], Any]) -> float:
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
-
-    with torch.inference_mode():
-        plain = min(seconds(lambda: surrogate.model(ids)) for _ in range(2))  # type: ignore[attr-defined]
-    taken = min(seconds(lambda: guard(long, CALL, surrogate=surrogate)) for _ in range(2))
-    assert taken < 4 * plain + 0.5
+    plain = len(surrogate.tokenizer(text + CALL)["input_ids"])
+    assert plain <= sum(tokens) < 2 * plain, tokens
