@@ -255,20 +255,16 @@ def vllm_serve(python: str, model: str, log: str, *options: str) -> Iterator[str
 
 @contextmanager
 def _serving(command: list[str], log: str, environment: dict[str, str]) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [*command, "--host", "127.0.0.1", "--port", str(port)]
-    with open(log, "w") as file:
-        process = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=file,
-            env={**os.environ, **_OFFLINE, **environment},
-            start_new_session=True,  # so that what it starts can be ended with it
-        )
+    process, port = _start(command, log, environment)
     try:
-        _wait(process, port, log)
+        try:
+            _wait(process, port, log)
+        except AssertionError:
+            if process.poll() is None:
+                raise
+            # It has ended: once more, as somebody else may have taken the port in the meantime.
+            process, port = _start(command, log, environment)
+            _wait(process, port, log)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
@@ -277,6 +273,23 @@ def _serving(command: list[str], log: str, environment: dict[str, str]) -> Itera
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _start(
+    command: list[str], log: str, environment: dict[str, str]
+) -> tuple[subprocess.Popen[bytes], int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **_OFFLINE, **environment},
+            start_new_session=True,  # so that what it starts can be ended with it
+        )
+    return process, port
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: str) -> None:
