@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
     """Run the arena."""
     from benchmarks.closed import cases, rankings
     from benchmarks.closed import run as arena
+    from benchmarks.closed.place import COUNTED
     from benchmarks.store import Store, read
     from ropelime.method.learnt import EVIDENCE, INSTANT
 
@@ -119,6 +120,7 @@ def run(options: argparse.Namespace) -> None:
         "surrogates": {name: _described(name, model) for name, model in surrogates.items()},
         "heads": {name: path.name for name, path in options.heads},
         "signals": {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)},
+        **({"last_part": dict.fromkeys(surrogates, COUNTED)} if surrogates else {}),
         "only": only,
         **({"attempts": True} if options.attempts else {}),
         "skip": options.skip,

@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _renew_closed(options: argparse.Namespace, name: str) -> None:
     from benchmarks.closed import cases
+    from benchmarks.closed.place import COUNTED
     from benchmarks.closed.renew import renew as again
     from benchmarks.store import read, renewals, rewrite
     from ropelime.method.learnt import EVIDENCE, INSTANT
@@ -63,4 +64,5 @@ def _renew_closed(options: argparse.Namespace, name: str) -> None:
             found.append(again(row, known[row["example"]], surrogate, name, header))
     present = {"evidence": dict(EVIDENCE), "instant": dict(INSTANT)}
     changed = renewals(header, shared.command(options), {name: {**surrogate.describe(), "name": name}})
+    changed["last_part"] = {**header.get("last_part", {}), name: COUNTED}
     rewrite(options.file, [{**header, "signals": present, **changed}, *found])

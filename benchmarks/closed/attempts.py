@@ -6,11 +6,12 @@ Rankings are compared, not costs: all of them take the signals of ``preset="evid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from benchmarks.closed.cases import Case
+from benchmarks.store import Row
 from ropelime.explain import explain_many
 from ropelime.method.attribution import POWER, normalized, sharpened
 from ropelime.method.learnt import EVIDENCE
@@ -64,6 +65,13 @@ def tried(
     found["parts of strong paragraphs first"] = by_paragraph(case, default)
     found["first parts that differ"] = differing(case.parts, default)
     return {NAME + name: weights for name, weights in found.items()}
+
+
+def shares(row: Row, surrogate: str, names: Iterable[str]) -> dict[str, Floats]:
+    """(n,) the shares that signals gave, out of a row of the arena with all that was tried."""
+    return {
+        name: np.array(row["rankings"][f"{surrogate}: {NAME}{name} alone"]["weights"]) for name in names
+    }
 
 
 def mixed(signals: Signals, counts: Mapping[str, float] = EVIDENCE) -> Floats:

@@ -13,12 +13,13 @@ import numpy as np
 from scipy.optimize import minimize
 
 from benchmarks import pages
-from benchmarks.closed.attempts import NAME
+from benchmarks.closed import place
+from benchmarks.closed.attempts import shares
 from benchmarks.closed.learn import Effects, mixture
-from benchmarks.evaluation import agreement
-from benchmarks.names import EVIDENCE
+from benchmarks.evaluation import Agreement, agreement
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row
+from benchmarks.summary import spread
 from ropelime.typing import Floats
 
 _SIGNALS = ("shift", "words", "question", "attention")
@@ -37,23 +38,23 @@ def table(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
     for header, rows in files:
         for surrogate in header["surrogates"]:
             found = list(_effects(rows, surrogate))
-            default = [np.array(r["rankings"][f"{surrogate}: {EVIDENCE}"]["weights"]) for r in rows]
-            lines.append([surrogate, "`evidence`", NONE, *_judged(default, found)])
+            default = [place.weights(row, surrogate) for row in rows]
+            lines.append([surrogate, "`evidence`", NONE, *_judged(default, found), NONE])
             for name, (fit, mix) in _WAYS.items():
-                made, weights = _crossed(found, fit, mix)
-                shown = " and ".join("/".join(f"{w:.2f}" for w in each) for each in weights)
-                lines.append([surrogate, name, shown, *_judged(made, found)])
+                made, fitted = _crossed(found, fit, mix)
+                shown = " and ".join("/".join(f"{w:.2f}" for w in each) for each in fitted)
+                apart = _difference(made, default, found)
+                lines.append([surrogate, name, shown, *_judged(made, found), apart])
     head = ["surrogate", "mixture", f"weights of {'/'.join(_SIGNALS)}", "F1", "AUROC"]
-    return pages.table(head, lines) if lines else NONE
+    return pages.table([*head, "F1, less that of `evidence`"], lines) if lines else NONE
 
 
 def _effects(rows: Sequence[Row], surrogate: str) -> Iterator[Effects]:
     """The shares that the signals give to the parts of each prompt, and which parts are cited."""
     for row in rows:
-        known = [row["rankings"][f"{surrogate}: {NAME}{name} alone"] for name in _SIGNALS]
         cited = np.zeros(row["features"])
         cited[row["gold"]] = 1.0
-        yield np.array([each["weights"] for each in known]), cited
+        yield np.array(list(shares(row, surrogate, _SIGNALS).values())), cited
 
 
 def _crossed(found: Sequence[Effects], fit: Fit, mix: Mix) -> tuple[list[Floats], list[Floats]]:
@@ -99,8 +100,19 @@ _WAYS: Mapping[str, tuple[Fit, Mix]] = {
 }
 
 
+def _difference(made: Sequence[Floats], default: Sequence[Floats], found: Sequence[Effects]) -> str:
+    """The mean difference in F1 and its 95 % interval by bootstrap over prompts."""
+    pairs = zip(_agreements(made, found), _agreements(default, found), strict=True)
+    apart = spread(np.array([a.f1 - b.f1 for a, b in pairs]), coverage=0.95)
+    return NONE if apart is None else f"{apart.mean:+.3f} [{apart.low:+.3f}, {apart.high:+.3f}]"
+
+
+def _agreements(made: Sequence[Floats], found: Sequence[Effects]) -> list[Agreement]:
+    return [agreement(weights, cited > 0) for weights, (_, cited) in zip(made, found, strict=True)]
+
+
 def _judged(made: Sequence[Floats], found: Sequence[Effects]) -> list[str]:
-    known = [agreement(weights, cited > 0) for weights, (_, cited) in zip(made, found, strict=True)]
+    known = _agreements(made, found)
     return [
         number(float(np.mean([each.f1 for each in known])), ".3f"),
         number(float(np.mean([each.auroc for each in known if each.auroc is not None])), ".3f"),

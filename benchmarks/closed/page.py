@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.closed import labelled, place
-from benchmarks.closed.attempts import NAME
+from benchmarks.closed import headline, labelled, place
+from benchmarks.closed.attempts import shares
 from benchmarks.closed.measures import NO_EFFECT, SIGNALS, lost_without
 from benchmarks.names import EVIDENCE
 from benchmarks.pages import NONE, number
 from benchmarks.store import Row, read
 from benchmarks.summary import spread
 from ropelime.results.verification import CHANGED_BELOW
-from ropelime.typing import Ints
+from ropelime.typing import Floats, Ints
 
 BASELINE = "BM25(question + 2 × answer)"
 _COLUMNS = {
@@ -34,9 +34,10 @@ _COLUMNS = {
     "auroc": "AUROC",
     "tokens": "tokens",
 }
-_CALLS = {"changes": 1, "verified": 4, "nine": 9}
+_CALLS = {"changes": 1, "verified": 4}
 _COMPARED = ("necessity1", "necessity3", "sufficiency4", "lds", "first", "f1")
 _BY_ANSWERS = "*Measured by answers.* The server gives no log-probabilities."
+_IN_FULL = "*Evidence* is the preset before the [last part](#how-the-default-was-learnt) counted less"
 _KINDS = {
     "hotpotqa": "HotpotQA, ten paragraphs",
     "reference": "HotpotQA, ten paragraphs, with the reference answers",
@@ -59,11 +60,17 @@ def write(paths: Sequence[Path], docs: Path) -> list[Path]:
         files=pages.files(paths),
         arena=pages.blocks(*(_section(header, rows) for header, rows in files)),
         place=place.table(tried),
+        overlap=_overlap(paths, tried),
         labelled=labelled.table([each for each in tried if each[0]["kind"] == "reference"]),
         nine=_nine([each for each in tried if each[0]["kind"] == "hotpotqa"]),
         turn=_in_turn([each for each in tried if each[0]["kind"] == "hotpotqa"]),
     )
     return [page]
+
+
+def in_full(header: Row) -> list[str]:
+    """The surrogates whose `evidence` was made before the last part counted less."""
+    return [name for name in header.get("surrogates", ()) if name not in header.get("last_part", {})]
 
 
 def _order(path: Path) -> tuple[int, str]:
@@ -75,34 +82,47 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if "rankings" in row]
 
 
+def _overlap(paths: Sequence[Path], tried: Sequence[tuple[Row, Sequence[Row]]]) -> str:
+    """How many prompts of the README's table were in view when the last part's share was chosen."""
+    seen = {row["example"] for _, rows in tried for row in rows}
+    known = {path.name.removesuffix(".xz").removesuffix(".jsonl"): path for path in paths}
+    parts = []
+    for name in dict.fromkeys(name for name, _ in headline.COLUMNS.values()):
+        used = _ranked(read(known[name])[1]) if name in known else []
+        if used:
+            parts.append(f"{sum(row['example'] in seen for row in used)} of the {len(used)}")
+    return f"{' and '.join(parts)} prompts behind the table of the README" if parts else NONE
+
+
 def _nine(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
     """How often one of the first nine parts changes the answer, where some part does."""
-    found = [
-        _cell(rows, f"{surrogate}: {EVIDENCE}", "nine")
-        for header, rows in files
-        for surrogate in header["surrogates"]
-    ]
-    return " and ".join(found) or NONE
+    return _changed(files, lambda row, surrogate: _order_of(place.weights(row, surrogate))[:9])
 
 
 def _in_turn(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
     """How often one of four parts changes the answer: the first by `evidence` and by each signal."""
+
+    def dealt(row: Row, surrogate: str) -> list[int]:
+        taken: list[int] = []
+        each = shares(row, surrogate, SIGNALS).values()
+        for weights in (place.weights(row, surrogate), *each):  # the first that is not taken
+            taken += [int(part) for part in _order_of(weights) if part not in taken][:1]
+        return taken
+
+    return _changed(files, dealt)
+
+
+def _changed(
+    files: Sequence[tuple[Row, Sequence[Row]]], parts: Callable[[Row, str], Sequence[int] | Ints]
+) -> str:
+    """How often one of some parts changes the answer, for each surrogate."""
     found = []
     for header, rows in files:
         for surrogate in header["surrogates"]:
-            names = [EVIDENCE, *(f"{NAME}{signal} alone" for signal in SIGNALS)]
-            hits = [_hit(row, _dealt(row, [f"{surrogate}: {name}" for name in names])) for row in rows]
+            hits = [_hit(row, parts(row, surrogate)) for row in rows]
             known = [hit for hit in hits if hit is not None]
             found.append(number(float(np.mean(known)) if known else None, ".2f"))
     return " and ".join(found) or NONE
-
-
-def _dealt(row: Row, names: Sequence[str]) -> list[int]:
-    """The first part by each ranking that the rankings before have not taken."""
-    taken: list[int] = []
-    for order in (_ordered(row, name) for name in names):
-        taken += [int(part) for part in order if part not in taken][:1]
-    return taken
 
 
 def _section(header: Row, rows: Sequence[Row]) -> str:
@@ -120,6 +140,9 @@ def _section(header: Row, rows: Sequence[Row]) -> str:
         count += f"; {left_out} more had no answer"
     if header["limit"] and len(rows) < header["limit"]:
         count += f"; the run was stopped before it reached {header['limit']}"
+    known = used[0]["rankings"] if used else {}
+    if any(f"{each}: {EVIDENCE}" in known for each in in_full(header)):
+        count += f". {_IN_FULL}"
     answers = any(row.get("measured") == "answers" for row in used)
     shown = [key for key in _COLUMNS if any(_values(used, name, key) for name in used[0]["rankings"])]
     compared = [key for key in _COMPARED if key in shown]
@@ -193,7 +216,11 @@ def _changing(row: Row, name: str, first: int) -> float | None:
 
 
 def _ordered(row: Row, name: str) -> Ints:
-    return np.argsort(-np.array(row["rankings"][name]["weights"]), kind="stable")
+    return _order_of(np.array(row["rankings"][name]["weights"]))
+
+
+def _order_of(weights: Floats) -> Ints:
+    return np.argsort(-weights, kind="stable")
 
 
 def _hit(row: Row, parts: Sequence[int] | Ints) -> float | None:

@@ -5,12 +5,12 @@ Stored rows hold the shares that each signal gave before that was asked, so the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.closed.attempts import NAME, mixed
+from benchmarks.closed.attempts import mixed, shares
 from benchmarks.closed.measures import SIGNALS, lost_without
 from benchmarks.evaluation import agreement
 from benchmarks.pages import NONE, number
@@ -18,7 +18,8 @@ from benchmarks.store import Row
 from ropelime.method.attribution import above_floor, without_place
 from ropelime.typing import Floats
 
-_COUNTS = (1.0, 0.5, 0.4, 0.25, 0.0)
+COUNTED = 0.4  # by the default
+_COUNTS = (1.0, 0.5, COUNTED, 0.25, 0.0)
 _FIRST = 5
 
 
@@ -29,7 +30,7 @@ def table(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
         files: Header and rows of the runs.
     """
     lines = [
-        [header["kind"], surrogate, f"{count:g}", *_judged(list(_made(rows, surrogate, count)))]
+        [header["kind"], surrogate, f"{count:g}", *_judged(rows, surrogate, count)]
         for header, rows in files
         for surrogate in header["surrogates"]
         for count in _COUNTS
@@ -47,15 +48,14 @@ def table(files: Sequence[tuple[Row, Sequence[Row]]]) -> str:
     return pages.table(head, lines) if lines else NONE
 
 
-def _made(rows: Sequence[Row], surrogate: str, count: float) -> Iterator[tuple[Row, Floats]]:
-    for row in rows:
-        known = {name: row["rankings"][f"{surrogate}: {NAME}{name} alone"] for name in SIGNALS}
-        shares = {name: np.array(each["weights"]) for name, each in known.items()}
-        shares["question"] = without_place(shares["question"], count)
-        yield row, above_floor(mixed(shares))
+def weights(row: Row, surrogate: str, count: float = COUNTED) -> Floats:
+    """(n,) the weights of `evidence` where so much counts of the last part's share of the question."""
+    known = shares(row, surrogate, SIGNALS)
+    return above_floor(mixed({**known, "question": without_place(known["question"], count)}))
 
 
-def _judged(made: Sequence[tuple[Row, Floats]]) -> list[str]:
+def _judged(rows: Sequence[Row], surrogate: str, count: float) -> list[str]:
+    made = [(row, weights(row, surrogate, count)) for row in rows]
     last = [len(w) - 1 in np.argsort(-w, kind="stable")[:_FIRST] for _, w in made]
     cited = [float(len(w) - 1 in row["gold"]) for row, w in made if row.get("gold")]
     agreed = [

@@ -89,7 +89,7 @@ def known(row: Row, weights: Floats, draws: tuple[int, int]) -> Row:
     first = ranked(weights, np.random.default_rng([*draws, 3]))[0]
     figures: Row = {}
     if "held_out" in row:
-        figures["necessity1"] = round(float(lost_without(row)[first]), 5)
+        figures["necessity1"] = float(lost_without(row)[first])
         figures["kept1"] = row["kept"][1 + first]
         unseen = held_out(n, np.random.default_rng([*draws, 1]))
         figures["lds"] = spearman(unseen @ weights, np.array(row["held_out"]))
@@ -97,4 +97,4 @@ def known(row: Row, weights: Floats, draws: tuple[int, int]) -> Row:
         gold = np.isin(np.arange(n), row["gold"])
         agrees = agreement(weights, gold)
         figures |= {"first": float(gold[first]), "f1": agrees.f1, "auroc": agrees.auroc}
-    return figures
+    return {name: None if value is None else round(value, 5) for name, value in figures.items()}

@@ -17,7 +17,17 @@ import servers
 from bench_toy import sized, write_hotpotqa
 from benchmarks import lexical, report
 from benchmarks.cli import main
-from benchmarks.closed import attempts, cases, labelled, measures, page, rankings, renew, run
+from benchmarks.closed import (
+    attempts,
+    cases,
+    labelled,
+    measures,
+    page,
+    place,
+    rankings,
+    renew,
+    run,
+)
 from benchmarks.closed.answering import Converse, LocalConversation, ServedConversation
 from benchmarks.evaluation import held_out, spearman
 from benchmarks.names import CONTEXTCITE
@@ -27,6 +37,7 @@ from ropelime.answering import AnsweringModel
 from ropelime.clients.pool import Pool
 from ropelime.errors import InputError
 from ropelime.method import learnt
+from ropelime.method.attribution import without_place
 from ropelime.surrogate import Ablation
 from ropelime.surrogate.local import LocalScorer, LocalSurrogate
 from ropelime.text.features import split
@@ -202,20 +213,19 @@ class TestFittedToLabels:
         for _ in range(20):
             shares = {name: rng.dirichlet(np.ones(8)) for name in ("shift", "question", "attention")}
             shares["words"] = np.where(np.arange(8) == rng.integers(8), 0.65, 0.05)
-            weights = {f"a: {attempts.NAME}{name} alone": each for name, each in shares.items()}
-            weights["a: evidence"] = np.full(8, 1 / 8)
-            found.append({
-                "features": 8, "gold": [int(shares["words"].argmax())],
-                "rankings": {name: {"weights": each.tolist()} for name, each in weights.items()},
-            })  # fmt: skip
+            gold = [int(shares["words"].argmax())]
+            known = {name: each.tolist() for name, each in shares.items()}
+            found.append({"features": 8, "gold": gold, "rankings": tried(**known)})
         return found
 
     def test_each_half_is_judged_by_what_the_other_taught(self) -> None:
         lines = labelled.table([({"surrogates": {"a": {}}}, self.rows())]).splitlines()[2:]
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
         assert [line[1] for line in cells] == ["`evidence`", "mean", "geometric mean"]
-        assert cells[0][4] == "0.500"
-        for _, _, weights, f1, auroc in cells[1:]:
+        default = float(cells[0][3])
+        assert default < 1
+        for _, _, weights, f1, auroc, apart in cells[1:]:
+            assert float(apart.split()[0]) == pytest.approx(1 - default, abs=1e-3)
             for half in weights.split(" and "):
                 assert float(half.split("/")[1]) == max(map(float, half.split("/")))
             assert (f1, auroc) == ("1.000", "1.000")
@@ -231,23 +241,40 @@ class TestFittedToLabels:
         assert labelled.table([]) == "–"
 
 
+def tried(**signals: list[float]) -> dict[str, Any]:
+    """The rankings of a row by the signals of the surrogate ``a``."""
+    return {f"a: {attempts.NAME}{name} alone": {"weights": each} for name, each in signals.items()}
+
+
 def test_four_calls_with_the_signals_in_turn() -> None:
     """`evidence` takes part 0, the shift 1, the words 2 (0 and 1 are taken), and the question 4."""
-    ways = {
-        "evidence": [0],
-        f"{attempts.NAME}shift alone": [1],
-        f"{attempts.NAME}words alone": [1, 0, 2],
-    }
-    ways[f"{attempts.NAME}question alone"] = [4]
-    weights = {name: [9.0 - order.index(i) if i in order else 0.0 for i in range(5)]
-               for name, order in ways.items()}  # fmt: skip
-    rankings = {f"a: {name}": {"weights": each} for name, each in weights.items()}
+    rankings = tried(
+        shift=[0.48, 0.50, 0.02, 0, 0, 0],
+        words=[0.40, 0.42, 0.18, 0, 0, 0],
+        question=[0.45, 0, 0, 0, 0.55, 0],
+    )
     rows = [
-        {"rankings": rankings, "kept": [0.0, *(0.1 if i == changing else 1.0 for i in range(5))]}
+        {"rankings": rankings, "kept": [0.0, *(0.1 if i == changing else 1.0 for i in range(6))]}
         for changing in (4, 3, None)
     ]
-    assert page._dealt(rows[0], list(rankings)) == [0, 1, 2, 4]
-    assert page._in_turn([({"surrogates": {"a": {}}}, rows)]) == "0.50", "nothing changes the third"
+    files: list[Any] = [({"surrogates": {"a": {}}}, rows)]
+    assert page._in_turn(files) == "0.50", "nothing changes the third"
+    assert page._nine(files) == "1.00"
+
+
+def test_the_default_counts_the_last_part_as_the_package_does() -> None:
+    shares = {"shift": [0.6, 0.3, 0.1], "words": [0.2, 0.5, 0.3], "question": [0.1, 0.1, 0.8]}
+    found = place.weights({"rankings": tried(**shares)}, "a")
+    signals = {name: np.array(each) for name, each in shares.items()}
+    signals["question"] = without_place(signals["question"])
+    np.testing.assert_allclose(found, attempts.mixed(signals))
+    assert found[2] < place.weights({"rankings": tried(**shares)}, "a", 1.0)[2]
+
+
+def test_a_section_says_that_its_default_is_an_older_one() -> None:
+    header = {"surrogates": {"a": {}, "b": {}}, "last_part": {"a": place.COUNTED}}
+    assert page.in_full(header) == ["b"]
+    assert page.in_full({"surrogates": {"a": {}}}) == ["a"]
 
 
 def knows(handler: servers.Handler) -> None:

@@ -12,6 +12,7 @@ from bench_toy import sized, write_hotpotqa
 from benchmarks import data, experiments, pages
 from benchmarks.cli import main, shared
 from benchmarks.cli.closed import short
+from benchmarks.closed.place import COUNTED
 from benchmarks.names import EVIDENCE, FAITHFUL, INSTANT, LEAVE_ONE_OUT_CACHED
 from benchmarks.store import Row, read, renewals, rewrite
 from ropelime.errors import InputError
@@ -82,6 +83,28 @@ def test_the_command_names_the_file(
     assert main([*words, "--quiet"]) == 0
     by = f"renew results/{made.name} --surrogate {short(model.name)} --data {source.name}"
     assert read(made)[0]["renewed_by"] == [f"python -m benchmarks {by}"]
+
+
+def test_the_arena(
+    source: Path, tiny: Callable[..., Surrogate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the same version stay what they are, and the header says what was done."""
+    model, path = tiny(), tmp_path / "closed.jsonl"
+    name = short(model.name)
+    monkeypatch.setattr(shared, "load", lambda *_: model)
+    given = ["--data", str(source), "--surrogate", name, "--quiet"]
+    line = ["closed", "reference", "--cached-only", "--only", "evidence", "instant"]
+    assert main([*line, "--results", str(path), *given]) == 0
+    first, before = read(path)
+    assert first["last_part"] == {name: COUNTED}
+    assert main(["renew", str(path), *given]) == 0
+    header, after = read(path)
+    assert after == before
+    assert header["last_part"] == first["last_part"]
+    assert header["renewed_by"] == [
+        f"python -m benchmarks renew results/closed.jsonl --surrogate {name} --data {source.name}"
+    ]
+    assert header["renewed_with"][name]["name"] == name
 
 
 def test_all_commands_that_renewed_are_kept() -> None:
