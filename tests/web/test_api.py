@@ -672,7 +672,7 @@ def test_what_is_cheap_is_answered_while_all_threads_are_busy(
 
     def page(*_: Any) -> list[Any]:
         busy.append(1)
-        gate.wait(120)  # longer than the client waits for what is cheap
+        gate.wait(120)  # longer than the client waits for any other answer
         return []
 
     with live(settings(tmp_path)) as (client, service), ThreadPoolExecutor(50) as pool:

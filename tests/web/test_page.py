@@ -71,7 +71,7 @@ def open_page(browser: Any) -> Iterator[Open]:
         context = browser.new_context(**chosen)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
 
         def say(text: str) -> None:
             if allow not in text:
