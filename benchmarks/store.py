@@ -116,9 +116,11 @@ def rows(path: Path) -> list[Row]:
 
 def rewrite(path: Path, lines: Sequence[Row]) -> None:
     """Replace all lines of a finished file, compressed or not; the header is the first of them."""
-    data = b"".join(map(dump, lines))
+    data, mode = b"".join(map(dump, lines)), path.stat().st_mode if path.exists() else None
     with replacing(path) as file:
         file.write(_packed(data) if path.suffix == _XZ else data)
+    if mode is not None:
+        path.chmod(mode)
 
 
 def renewed_by(header: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.store import Store, compress, decompress, read, rows
+from benchmarks.store import Store, compress, decompress, read, rewrite, rows
 from ropelime.errors import InputError
 
 SETTINGS = {"bench": "toy", "seed": 0, "surrogate": {"name": "tiny"}, "context": None}
@@ -166,6 +166,14 @@ class TestCompression:
         assert not path.exists()
         decompress(packed)
         assert go_on(path).done == set(EXAMPLES)
+
+    def test_a_rewritten_file_can_be_read_by_whoever_could(self, path: Path) -> None:
+        go_on(path)
+        path.chmod(0o640)
+        header, found = read(path)
+        rewrite(path, [header, *found[:1]])
+        assert read(path) == (header, found[:1])
+        assert path.stat().st_mode & 0o777 == 0o640
 
     def test_nothing_is_overwritten(self, path: Path) -> None:
         go_on(path)
