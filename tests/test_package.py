@@ -20,13 +20,13 @@ FOLDERS = ("traces", "clients", "surrogate", "views", "batch", "web", "cli")
 # Data goes one way: a module may import those before it, and none beside or after it.
 ORDER = [
     ["_version", "errors", "typing"],
-    ["registry", "text.display", "example"],
+    ["registry", "text.display", "text.vocabulary", "example"],
     ["files", "progress"],
     ["text.prompt", "text.segmentation"],
     ["text.structured", "text.integrations", "text.actions", "text.marks"],
     ["text.features", "text.directives"],
-    ["text.ablated", "text.lexical", "text.documents", "text.annotated", "text.passages"],
     ["text.similarity"],
+    ["text.ablated", "text.lexical", "text.documents", "text.annotated", "text.passages"],
     ["traces"],
     ["integrations.messages"],
     ["integrations.responses"],
