@@ -270,11 +270,11 @@ class Served(Reader):
 
 
 def test_progress_sends_nothing_to_a_server() -> None:
-    silent, told = Served(), Served()
+    silent, watched = Served(), Served()
     seen: list[tuple[int, int]] = []
     plain = long_one(surrogate=silent)
-    e = long_one(surrogate=told, progress=lambda *now: seen.append(now))
-    assert told.sent == silent.sent
+    e = long_one(surrogate=watched, progress=lambda *now: seen.append(now))
+    assert watched.sent == silent.sent
     assert e.weights.tolist() == plain.weights.tolist()
 
 

@@ -115,12 +115,12 @@ class Crowded(Surrogate):
         self, requests: Sequence[ScoreRequest], *, progress: Progress | None = None
     ) -> list[Scores]:
         assert progress is not None
-        told = progress
+        report = progress
 
         def fail(done: int, total: int) -> None:
             if len(requests) > 1 and done >= self.until * total:
                 raise ModelError("Out of memory.")
-            told(done, total)
+            report(done, total)
 
         return super().score_all(requests, progress=fail)
 

@@ -78,7 +78,7 @@ def test_a_bare_yes_has_the_words_of_its_question() -> None:
     prompt = read_prompt(messages=chat)
     shared = shared_words(prompt, split(prompt, "sentence"), "Yes.")
     assert shared.argmax() == 1
-    assert shared[3] == 0, "the question itself is no source"
+    assert shared[3] == 0, "the question itself does not count"
     assert not shared_words(prompt, split(prompt, "sentence"), "Kessel.").any()
 
 
