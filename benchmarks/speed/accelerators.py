@@ -2,7 +2,8 @@
 
 Files hold lines of JSON without a header, one per timing: ``configuration``, ``round``, ``task``,
 ``seconds``, ``tokens``, ``cpu`` and ``torch``; optionally ``gpu``, ``dtype``, ``threads``, ``command``,
-``width`` (the mean of the intervals of normalised weights over so many ``prompts``),
+``width`` and ``median_width`` (of the intervals of normalised weights, the mean over so many
+``prompts``),
 ``disturbed`` (by other processes) and the conditions ``busy`` and ``parallel``. Several rows of one
 round are repetitions. Rows of tasks that are not in ``TASKS`` are set-up times and failures.
 """
@@ -76,7 +77,7 @@ def _table(found: Sequence[Row], base: str) -> str:
     head = ["configuration"]
     for task in TASKS:
         head += [f"{task}, s", "tokens run", f"against {base}"]
-    head += ["mean width of intervals", "prompts"] if widths else []
+    head += ["mean width of intervals", "median", "prompts"] if widths else []
     lines = []
     for name in names:
         line = [name]
@@ -84,7 +85,8 @@ def _table(found: Sequence[Row], base: str) -> str:
             line += _cells(found, name, task, base)
         if widths:
             wide = widths.get(name)
-            line += [NONE] * 2 if wide is None else [f"{wide['width']:.3f}", str(wide["prompts"])]
+            both = [] if wide is None else [f"{wide[key]:.3f}" for key in ("width", "median_width")]
+            line += [NONE] * 3 if wide is None else [*both, str(wide["prompts"])]
         lines.append(line)
     return pages.table(head, lines)
 

@@ -21,7 +21,7 @@ import json, sys, time
 began = time.perf_counter()
 from ropelime import example, explain, load_surrogate
 imported = time.perf_counter()
-name, device, dtype, started = json.loads(sys.argv[1])
+name, device, dtype, started = json.load(sys.stdin)
 def once():
     start = time.perf_counter()
     model = load_surrogate(name, device=device, dtype=dtype)
@@ -45,12 +45,14 @@ def in_new_process(code: str, given: Any, what: str, env: Mapping[str, str] | No
 
     Args:
         code: The program.
-        given: Its argument, passed as JSON.
+        given: Its input, passed as JSON: it may be longer than an argument.
         what: What it does, for the error.
         env: The environment of the process, if another one.
     """
-    command = [sys.executable, "-c", code, json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, input=json.dumps(given), capture_output=True, text=True, check=False, env=env
+    )
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         raise ModelError(f"{what} failed: {last}")

@@ -1,6 +1,6 @@
 """Speed of several checkouts of this package, by turns on the same machine: before and after a change.
 
-The mean width of the intervals that a default explanation gives can be compared, too.
+The mean and the median width of the intervals that a default explanation gives can be compared, too.
 
 Rows have the form of :mod:`benchmarks.speed.accelerators`; a configuration is a checkout.
 """
@@ -21,10 +21,10 @@ DISTURBED = 0.10  # of the cores, used by other processes while a task ran
 
 # Runs in a process of its own, with one of the checkouts as its package.
 _CODE = """
-import inspect, json, sys, time
+import inspect, json, statistics, sys, time
 import psutil, torch
 from ropelime import explain, load_surrogate
-task = json.loads(sys.argv[1])
+task = json.load(sys.stdin)
 for prompt in [task["prompt"], *task["widths"]]:
     prompt["features"] = [tuple(span) for span in prompt["features"]]
 words = inspect.signature(explain).parameters
@@ -46,15 +46,17 @@ def run(**options):
     others = busy() - all_ - (now.user + now.system - mine.user - mine.system)
     return {"seconds": round(seconds, 4), "tokens": e.cost.tokens, "others": others / seconds / cores}
 
-def width(prompt):
+def widths(prompt):
     ends = explain(**prompt, surrogate=model, progress=False).normalized_intervals
-    return float((ends[:, 1] - ends[:, 0]).mean())
+    return (ends[:, 1] - ends[:, 0]).tolist()
 
 run()  # the first one in a process also initialises libraries
 rows = [{"task": "default", **run()} for _ in range(task["repeats"])]
-widths = [width(prompt) for prompt in task["widths"]]
-if widths:
-    rows[0]["width"], rows[0]["prompts"] = round(sum(widths) / len(widths), 5), len(widths)
+found = [widths(prompt) for prompt in task["widths"]]
+if found:
+    mean = statistics.mean(map(statistics.mean, found))
+    median = statistics.mean(map(statistics.median, found))
+    rows[0] |= {"width": round(mean, 5), "median_width": round(median, 5), "prompts": len(found)}
 rows += [{"task": "exact", **run(**exact)}]
 known = {"torch": torch.__version__.split("+")[0], "threads": torch.get_num_threads(), "gpu": gpu,
          "dtype": str(model.model.dtype).removeprefix("torch.")}

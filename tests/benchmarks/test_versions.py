@@ -38,7 +38,8 @@ def test_rows_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert {row["tokens"] for row in rows[:3]} == {row["tokens"] for row in rows[4:7]}
     assert rows[0]["prompts"] == 2
     assert 0 < rows[0]["width"] == rows[4]["width"] <= 1
+    assert 0 < rows[0]["median_width"] <= 1
     table = accelerators.tables([file], "versions").splitlines()
-    assert table[-4].endswith("| mean width of intervals | prompts |")
+    assert table[-4].endswith("| mean width of intervals | median | prompts |")
     assert table[0].startswith("### Versions: ")
     assert [line.split(" | ")[0] for line in table[-2:]] == ["| before", "| after"]
