@@ -55,6 +55,8 @@ def test_a_line_may_keep_its_word(root: Path) -> None:
 def test_other_files_are_left_alone(root: Path) -> None:
     (root / "tools" / "a.py").write_text("foo\n")
     (root / "src" / "foo.bin").write_bytes(b"foo\xff")
+    (root / "docs" / "_build" / "html").mkdir(parents=True)
+    (root / "docs" / "_build" / "html" / "api.html").write_text("foo\n")
     assert words.main(root, count_all=True) == 0
 
 

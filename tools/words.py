@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ["src", "benchmarks", "docs", "tests"]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+BUILT = "docs/_build"  # by `make docs`, with pages of other projects
 SUFFIXES = {".py", ".md", ".js", ".css", ".html", ".ipynb"}
 
 
@@ -30,7 +31,8 @@ def entries(text: str) -> Iterator[tuple[str, str, bool]]:
 def files(root: Path) -> dict[str, str]:
     """The text of every file that is checked, by its name."""
     paths = [path for name in FOLDERS for path in sorted((root / name).rglob("*"))]
-    texts = [path for path in (*map(root.joinpath, PAGES), *paths) if path.suffix in SUFFIXES]
+    written = [path for path in paths if root / BUILT not in path.parents]
+    texts = [path for path in (*map(root.joinpath, PAGES), *written) if path.suffix in SUFFIXES]
     return {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in texts if p.is_file()}
 
 
