@@ -125,9 +125,8 @@ class AnsweringModel:
             "finish_reason": answer.finish_reason,
             "usage": dict(answer.usage),
             "price_per_million": None if self.price is None else [float(each) for each in self.price],
-            "cost": self.cost(
-                answer.usage
-            ),  # of the call that gave the answer, also where it came out of the cache
+            # Of the call that gave the answer, also where it came out of the cache.
+            "cost": self.cost(answer.usage),
             "cached": cached,
             "retries": answer.retries,
         }

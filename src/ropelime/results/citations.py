@@ -22,7 +22,7 @@ from ropelime.results.grounding import (
 )
 from ropelime.text.lexical import asks, question
 from ropelime.text.prompt import Span
-from ropelime.typing import Floats
+from ropelime.typing import Floats, Masks
 
 MAX_SOURCES = 3  # of one sentence
 FACTOR = 1.5  # times the normalised weight that every feature would have if all were equal
@@ -168,8 +168,11 @@ def ground(e: ExplanationData) -> tuple[GroundedSentence, ...]:
     These are three at most. A plain prompt or a chat holds its question too, which is the source of
     sentences that say nothing else.
     """
+    asked, asking = question(e.prompt, e.features), asks(e.prompt, e.features)
     return tuple(
-        replace(each, sources=_sources(e, *each.span)) if each.grounded else each
+        replace(each, sources=_sources(e, *each.span, possible_sources(each.text, asked, asking)))
+        if each.grounded
+        else each
         for each in judge_sentences(e)
     )
 
@@ -206,9 +209,7 @@ def _weights(e: ExplanationData, start: int, end: int) -> Floats:
         return np.asarray(e.token_weights[:, slice(*e.tokens_in(start, end))].sum(1))
 
 
-def _sources(e: ExplanationData, start: int, end: int) -> tuple[SentenceSource, ...]:
-    asked = question(e.prompt, e.features)
-    sources = possible_sources(e.output[start:end], asked, asks(e.prompt, e.features))
+def _sources(e: ExplanationData, start: int, end: int, sources: Masks) -> tuple[SentenceSource, ...]:
     if not sources.any():
         return ()
     each = [_weights(part, start, end) * sources for part in e.members or (e,)]

@@ -115,7 +115,7 @@ def answer_f1(question: str) -> Similarity:
             return _of_calls(*(call or [] for call in calls))
         spoken = language(" ".join(text[:_SAMPLE] for text in (question, answer, reference)))
         texts = [_IN_THE.sub("na", t) if spoken == "pt" else t for t in (answer, reference)]
-        compare = _Comparison(asked, AGREES | SMALL.get(spoken, frozenset()), lettered)
+        compare = _Comparison(asked, _empty(spoken), lettered)
         declined = [_declines(text, asked) for text in texts]
         if any(declined):
             return float(all(declined))
@@ -127,7 +127,7 @@ def answer_f1(question: str) -> Similarity:
 def is_bare(answer: str) -> bool:
     """Whether an answer only says that what was asked is so, or is not: "Yes.", "No, it isn't."."""
     terms = _terms(answer)
-    alone = AGREES | SMALL.get(language(answer[:_SAMPLE]), frozenset())
+    alone = _empty(language(answer[:_SAMPLE]))
     return (len(terms) > 1 or bool(AGREES & {*terms}) or _denies(answer)) and not _content(terms, alone)
 
 
@@ -135,7 +135,7 @@ def repeats(answer: str, question: str) -> bool:
     """Whether all that an answer says stands in its question, and it does not only agree or deny."""
     spoken = language(f"{question[:_SAMPLE]} {answer[:_SAMPLE]}")
     terms, asked = _terms(answer), {*_terms(question)}
-    content = _content(terms, AGREES | SMALL.get(spoken, frozenset()))
+    content = _content(terms, _empty(spoken))
     judges = bool(AGREES & {*terms[:1]}) or bool(terms and _denies(terms[0]))
     return bool(content) and not judges and content.keys() <= asked
 
@@ -232,6 +232,11 @@ def _bare(one: Set[str], other: Set[str]) -> bool:
 
 def _is_number(term: str) -> bool:
     return term[-1].isdecimal() and not term[0].isalpha()
+
+
+def _empty(spoken: str) -> Set[str]:
+    """Words of a language that say nothing by themselves."""
+    return AGREES | SMALL.get(spoken, frozenset())
 
 
 def _content(terms: Collection[str], empty: Set[str]) -> Counter[str]:
